@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use parking_lot::Mutex;
-use rustix::fd::OwnedFd;
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, OFlags, open};
 use uringfs_errno::Errno;
 
@@ -38,6 +38,11 @@ impl Claim {
             *held = Some(open(&self.path, flags, Mode::empty())?);
         }
         Ok(())
+    }
+
+    /// True if `check` accepts the descriptor that holds the claim, or if there is none.
+    pub(crate) fn is_held_by(&self, check: impl FnOnce(BorrowedFd<'_>) -> bool) -> bool {
+        self.held.lock().as_ref().is_none_or(|held| check(held.as_fd()))
     }
 
     /// Ends the claim. Returns false if there was none.

@@ -17,7 +17,7 @@ use crate::device_use::{DeviceUse, UseKind};
 use crate::geometry::Geometry;
 use crate::index::DeviceIndex;
 use crate::inner::DeviceInner;
-use crate::interface::backend::{Access, Backend};
+use crate::interface::backend::{Access, Backend, Property};
 
 /// The user's handle to an open device. Clones refer to the same device.
 ///
@@ -50,8 +50,9 @@ impl Drop for Handle {
 }
 
 impl Device {
-    /// Opens the block device or ordinary file `path`, or the export of an NBD server whose URI `path` is: see
-    /// [`NbdTarget`](crate::backend::nbd::NbdTarget). A file whose name looks like a URI is opened as `./nbd:...`.
+    /// Opens the block device, NVMe namespace (`/dev/ng0n1`) or ordinary file `path`, or the export of an NBD server
+    /// whose URI `path` is: see [`NbdTarget`](crate::backend::nbd::NbdTarget). A file whose name looks like a URI is
+    /// opened as `./nbd:...`.
     ///
     /// # Errors
     /// The error of opening it or of reading its geometry, with the path.
@@ -59,8 +60,8 @@ impl Device {
         Device::from_backend(open(path, access)?)
     }
 
-    /// As [`Self::open`], to be read and written as a whole. With write access, this process opens no volume on it until
-    /// the last clone of the handle is dropped.
+    /// As [`Self::open`], to be read and written as a whole. With write access, this process opens no volume on it
+    /// until the last clone of the handle is dropped.
     ///
     /// # Errors
     /// As [`Self::open`]; `ResourceBusy` (EBUSY) with write access while this process has a volume on it open.
@@ -162,6 +163,12 @@ impl Device {
     /// A description for display, such as `file /a/b`.
     pub fn description(&self) -> String {
         self.handle.core.backend().description()
+    }
+
+    /// Its properties beside its geometry, for display.
+    #[doc(hidden)]
+    pub fn properties(&self) -> Vec<Property> {
+        self.handle.core.backend().properties()
     }
 
     /// The claim on its block device, which a mount of the device takes over. `None` if it is none.

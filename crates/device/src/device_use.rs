@@ -13,7 +13,6 @@ use uringfs_errno::Errno;
 
 use crate::backend::in_use::backing_stores;
 use crate::inner::DeviceInner;
-use crate::interface::backend::KernelTarget;
 
 /// Uses of one kind do not exclude each other here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,10 +53,8 @@ impl DeviceUse {
     /// # Errors
     /// EBUSY while this process has a use of the other kind for some of the same bytes.
     pub fn begin(device: &DeviceInner, kind: UseKind) -> Result<DeviceUse, Errno> {
-        let entries = match device.backend().kernel_target() {
-            KernelTarget::Descriptor(descriptor) => entries_of(descriptor, kind),
-            KernelTarget::Nop | KernelTarget::InProcess => Vec::new(),
-        };
+        let identity = device.backend().identity();
+        let entries = identity.map_or_else(Vec::new, |descriptor| entries_of(descriptor, kind));
         let mut used = USED.lock();
         let conflicts = |ours: &Entry| {
             used.iter().any(|other| {

@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{OnceLock, Weak};
+use std::sync::{Arc, Weak};
 
 use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
@@ -16,8 +16,9 @@ use crate::failure::{Failure, FailureListener, Listeners};
 use crate::geometry::{Bounds, Geometry};
 use crate::index::{self, DeviceIndex, MAX_DEVICES};
 use crate::interface::backend::{Backend, KernelTarget};
-use crate::interface::calibration::Calibration;
+use crate::interface::calibration::CalibrationOptions;
 use crate::request::{Op, Payload, Request};
+use crate::shared_calibration::SharedCalibration;
 
 /// The most bytes of one step on a copy.
 const MAX_COPY: u64 = 1 << 20;
@@ -33,7 +34,8 @@ pub struct DeviceInner {
     backend: Box<dyn Backend>,
     closed: AtomicBool,
     on_close: Mutex<Vec<OnClose>>,
-    calibration: OnceLock<Calibration>,
+    /// The calibrations that it uses, by the options that they are for.
+    calibrations: Mutex<Vec<(CalibrationOptions, Arc<SharedCalibration>)>>,
     listeners: Listeners,
     /// Apart from what each request reads.
     flushes: CachePadded<AtomicU64>,
@@ -66,7 +68,7 @@ impl DeviceInner {
             backend,
             closed: AtomicBool::new(false),
             on_close: Mutex::default(),
-            calibration: OnceLock::new(),
+            calibrations: Mutex::default(),
             listeners: Listeners::default(),
             flushes: CachePadded::default(),
         })
@@ -154,12 +156,36 @@ impl DeviceInner {
 
     /// The number of system calls of a request that the back end executes itself.
     pub(crate) fn calls_to_perform(&self) -> u64 {
-        matches!(self.backend.kernel_target(), KernelTarget::Descriptor(_)).into()
+        match self.backend.kernel_target() {
+            KernelTarget::Descriptor(_) | KernelTarget::Nvme(..) => 1,
+            KernelTarget::Nop | KernelTarget::InProcess => 0,
+        }
     }
 
-    /// The queue chosen for this device, set when the first reactor has calibrated.
-    pub fn calibration(&self) -> &OnceLock<Calibration> {
-        &self.calibration
+    /// The calibration for reactors with these options, which it shares with devices on the same storage with the same
+    /// block size and alignment.
+    pub fn calibration(&self, options: CalibrationOptions) -> Arc<SharedCalibration> {
+        let mut calibrations = self.calibrations.lock();
+        for (_, found) in calibrations.iter_mut().filter(|(_, found)| found.is_of_parent_process())
+        {
+            *found = Arc::new(found.in_child());
+        }
+        if let Some((_, found)) = calibrations.iter().find(|(of, _)| *of == options) {
+            return found.clone();
+        }
+        let found = SharedCalibration::find(&*self.backend, options);
+        calibrations.push((options, found.clone()));
+        found
+    }
+
+    /// A new calibration for reactors with these options, which the device shares with no other from now on: what was
+    /// measured on another one does not hold for it.
+    pub fn leave_shared_calibration(&self, options: CalibrationOptions) -> Arc<SharedCalibration> {
+        let mut calibrations = self.calibrations.lock();
+        let own = Arc::<SharedCalibration>::default();
+        calibrations.retain(|(of, _)| *of != options);
+        calibrations.push((options, own.clone()));
+        own
     }
 
     /// True when the device accepts no more requests.

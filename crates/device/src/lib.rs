@@ -1,6 +1,6 @@
 //! Storage devices ([`Device`]), and the queues that carry requests to them ([`Queue`]).
 //!
-//! A device is a back end (an ordinary file, a block device, memory, nothing, an
+//! A device is a back end (an ordinary file, a block device, a namespace of an NVMe device, memory, nothing, an
 //! export of an NBD server, a simulation) with a [`Geometry`]. A queue takes [`Request`]s, which own
 //! their memory, and returns them with a result. Any queue serves any back
 //! end that it supports, with the same results.
@@ -15,6 +15,8 @@ mod device_use;
 pub mod queue;
 // The part of a device that its handles and reactors share.
 mod inner;
+// Calibrations that devices share.
+mod shared_calibration;
 // The back ends.
 pub mod backend;
 // The interfaces of back ends and queues.
@@ -44,9 +46,14 @@ pub use failure::{Failure, FailureListener};
 pub use geometry::{Bounds, Discard, Geometry};
 pub use index::{DeviceIndex, MAX_DEVICES};
 pub use inner::DeviceInner;
+#[doc(hidden)]
+pub use interface::backend::Property;
 pub use interface::backend::{Access, Backend, KernelTarget};
 pub use interface::kind::QueueKind;
 pub use interface::queue::{Queue, Ready};
 pub use request::{Durability, MAX_SEGMENTS, Op, Payload, Progress, Request, StepCompletion, Tag};
+pub use shared_calibration::{MeasuredCalibration, SharedCalibration};
 pub use target::Target;
 pub use uringfs_errno::Errno;
+#[doc(hidden)]
+pub use uringfs_ring::nvme::Namespace;

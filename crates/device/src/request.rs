@@ -5,6 +5,7 @@ use std::fmt;
 
 use uringfs_buffer::{Buffer, RegionId};
 use uringfs_errno::Errno;
+use uringfs_ring::Tries;
 
 use crate::geometry::Bounds;
 use crate::index::DeviceIndex;
@@ -100,7 +101,7 @@ pub struct Request {
     pub durability: Durability,
     retries: u8,
     /// Set by [`Queue::cancel`](crate::Queue::cancel), and by a reactor that cancels in its rings. ECANCELED is then
-    /// its result; without it [`Self::advance`] retries ECANCELED.
+    /// its result where [`Self::advance`] would go on or retry; without it ECANCELED is retried.
     pub cancelled: bool,
     /// A byte of the issuer: the slot of the epoch that the request belongs to. This crate only carries it.
     pub epoch_slot: u8,
@@ -214,6 +215,17 @@ impl Request {
         self.done
     }
 
+    /// Whether a step that fails now may be tried again.
+    #[inline]
+    pub(crate) fn tries(&self) -> Tries {
+        if self.retries + 1 < MAX_RETRIES { Tries::Left } else { Tries::Exhausted }
+    }
+
+    /// Counts bytes that were moved outside of a queue, so that the next step begins after them.
+    pub(crate) fn skip(&mut self, moved: u32) {
+        self.done += u64::from(moved);
+    }
+
     /// Applies the result of a step. `moved` is the number of bytes that this step moved, after those
     /// already [`done`](Self::done); `bounds` are the device's. A read may end short only at the end of
     /// the largest size that the device has had. A read that ends earlier fails with EIO: the device has become
@@ -235,12 +247,20 @@ impl Request {
 
     #[cold]
     fn advance_slow(&mut self, moved: Result<u32, Errno>, bounds: Bounds) -> Progress {
+        match self.advance_uncancelled(moved, bounds) {
+            // Its issuer does not want the rest.
+            Progress::Again if self.cancelled => Progress::Done(Err(Errno::CANCELED)),
+            progress => progress,
+        }
+    }
+
+    fn advance_uncancelled(&mut self, moved: Result<u32, Errno>, bounds: Bounds) -> Progress {
         let retry = |request: &mut Request, error| {
+            let tries = request.tries();
             request.retries += 1;
-            if request.retries >= MAX_RETRIES {
-                Progress::Done(Err(error))
-            } else {
-                Progress::Again
+            match tries {
+                Tries::Left => Progress::Again,
+                Tries::Exhausted => Progress::Done(Err(error)),
             }
         };
         match moved {
@@ -349,6 +369,8 @@ mod tests {
         let mut steps = 0;
         while request.advance(Err(Errno::AGAIN), BOUNDS) == Progress::Again {
             steps += 1;
+            let is_last = steps == MAX_RETRIES as usize - 1;
+            assert_eq!(request.tries() == Tries::Exhausted, is_last);
         }
         assert_eq!(steps, MAX_RETRIES as usize - 1);
     }
@@ -361,6 +383,20 @@ mod tests {
             assert_eq!(request.advance(Ok(512), BOUNDS), Progress::Again);
         }
         assert_eq!(request.done(), 512_000);
+    }
+
+    #[test]
+    fn a_cancelled_request_is_not_continued() {
+        // The rest of a short step, and what a timeout, or a reset of a controller, has cut off.
+        for step in [Ok(512), Err(Errno::INTR), Err(Errno::AGAIN)] {
+            let mut request = read(8192);
+            request.cancelled = true;
+            assert_eq!(request.advance(step, BOUNDS), Progress::Done(Err(Errno::CANCELED)));
+        }
+        let mut request = read(8192);
+        request.cancelled = true;
+        assert_eq!(request.advance(Ok(8192), BOUNDS), Progress::Done(Ok(8192)));
+        assert_eq!(request.advance(Err(Errno::IO), BOUNDS), Progress::Done(Err(Errno::IO)));
     }
 
     #[test]

@@ -29,7 +29,7 @@ use crate::interface::backend::Access;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Target {
-    /// A file or a block device.
+    /// A file, a block device, or the character device of an NVMe namespace.
     Path(PathBuf),
     /// Memory of this many bytes.
     Memory(u64),

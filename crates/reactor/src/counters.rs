@@ -136,8 +136,10 @@ counters! {
     PlainBuffers = "ring.plain_buffers",
     /// Calls of `io_uring_enter`.
     Enters = "ring.enters",
-    /// System calls of queues that are not the reactor's rings, and calls of `epoll_wait`.
+    /// System calls of queues that are not the reactor's rings, and to wait for them.
     OtherCalls = "queue.system_calls",
+    /// Times that the queue of a device was chosen again, because its reads took much longer than measured.
+    ChosenAgain = "queue.chosen_again",
 }
 
 const COUNT: usize = Counter::ALL.len();

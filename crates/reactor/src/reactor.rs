@@ -3,6 +3,7 @@
 //! `event_loop::turn` has the work that needs no wait, `event_loop::sleep` the waits, `event_loop::attach` the devices.
 
 use std::cell::{Cell, OnceCell, RefCell};
+use std::collections::VecDeque;
 use std::io;
 use std::mem;
 use std::ops::Deref;
@@ -17,12 +18,15 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use uringfs_buffer::set_visit_unreaped;
+use uringfs_device::queue::calibrate::Calibration;
 use uringfs_device::{Device, Errno, Tag};
+use uringfs_ring::nvme::NvmeRing;
 use uringfs_ring::{Features, fork_count, install_fork_handler};
 use uringfs_sync::set_block_thread;
 
 use crate::counters::{self, Counters};
 use crate::event_loop::blocking::{block_thread, visit_unreaped};
+use crate::event_loop::completions::Completions;
 use crate::event_loop::core::{Current, ReactorCore, ReactorMailbox};
 use crate::event_loop::siblings::{self, Siblings};
 use crate::event_loop::sleep::RECHECK_INTERVAL;
@@ -113,7 +117,7 @@ impl Reactor {
         let name = thread.name().map_or_else(|| format!("{:?}", thread.id()), str::to_owned);
         let in_flight = InFlight {
             cells: WaitCells::new(),
-            completed: Vec::with_capacity(options.depth as usize),
+            completed: VecDeque::with_capacity(options.depth as usize),
             returned: Vec::with_capacity(options.depth as usize),
             backlog: Default::default(),
             failures: Vec::new(),
@@ -125,6 +129,7 @@ impl Reactor {
             at_worker: 0,
             mode: options.completion,
             mailbox_notified: false,
+            has_other_completions: false,
             has_ended_epoch: false,
             completed_inline: 0,
             resumed: 0,
@@ -140,10 +145,13 @@ impl Reactor {
         let io = IoDispatch {
             forks: fork_count(),
             ring,
+            has_more_rings: iopoll_ring.is_some(),
             iopoll_ring,
+            nvme_ring: None,
             attachments,
             own_queue_devices,
             detached_calls: 0,
+            dropped_rings: Default::default(),
             in_flight,
         };
         let task_mailbox = mailbox.clone();
@@ -287,10 +295,40 @@ impl Reactor {
         self.local.inner.reap(min, timeout, completed)
     }
 
+    /// As [`Self::reap`], but each completion is taken where the kernel has put it, when the iterator gets there. That saves
+    /// a copy of each. What is not taken stays for the next call. New operations may start during the iteration; their
+    /// completions come with the next call at the latest.
+    ///
+    /// ```
+    /// # mod uringfs {
+    /// #     pub use uringfs_reactor::*;
+    /// # }
+    /// use uringfs::{Reactor, ReactorOptions};
+    ///
+    /// let reactor = Reactor::new(ReactorOptions::new())?;
+    /// // Nothing was started, so there is nothing to wait for.
+    /// for completion in reactor.completions(1, None)? {
+    ///     println!("{}: {:?}", completion.token().get(), completion.result());
+    /// }
+    /// # Ok::<_, std::io::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Self::reap`]. An error during the iteration ends it, and the next call returns the error.
+    #[inline(always)]
+    pub fn completions(
+        &self,
+        min: usize,
+        timeout: Option<Duration>,
+    ) -> Result<Completions<'_>, Errno> {
+        self.local.inner.completions(min, timeout)
+    }
+
     /// Requests cancellation of the operations with this token. Each still completes, once, and its completion says
-    /// what became of it. A cancel reaches the operation's requests even if the queues are full. It does not reach a
-    /// request that the completion worker or a thread of a queue holds: if that request's current step ends short, the
-    /// rest is still issued.
+    /// what became of it. A cancel reaches the operation's requests even if the queues are full. A command to an NVMe
+    /// namespace ends when its controller ends it; then no more of the request is sent. A cancel does not reach a request
+    /// that the completion worker or a thread of a queue holds: if that request's current step ends short, the rest is
+    /// still issued.
     pub fn cancel(&self, token: Token) {
         self.local.inner.io.borrow_mut().cancel(Tag(token.get()));
         let is =
@@ -335,6 +373,10 @@ impl Reactor {
         let name = match &attachment.route {
             QueueRoute::Polled => "ring, polled".into(),
             QueueRoute::Ring => "ring".into(),
+            QueueRoute::Nvme if io.nvme_ring.as_ref().is_some_and(NvmeRing::is_polled) => {
+                "nvme, polled".into()
+            }
+            QueueRoute::Nvme => "nvme".into(),
             QueueRoute::Own(_) if attachment.device_inner.backend().own_queue(1).is_some() => {
                 "own".into()
             }
@@ -343,9 +385,19 @@ impl Reactor {
         Ok((name, attachment.reason.clone()))
     }
 
+    /// The measurements by which the queue was chosen that serves `device` here. `None` if it was not chosen so, or if
+    /// the device is not attached: see [`Self::queue_of`].
+    pub fn calibration_of(&self, device: &Device) -> Option<Arc<Calibration>> {
+        let io = self.local.inner.io.borrow();
+        let attachment = io.attachments.get(device.index().get())?.as_ref()?;
+        attachment.measured.as_ref().map(|measured| measured.calibration.clone())
+    }
+
     /// The reason why the kernel refused to register memory, if it did.
     pub fn registration_refused(&self) -> Option<String> {
-        self.local.inner.io.borrow().ring.as_ref().and_then(|ring| ring.registration().refused)
+        let io = self.local.inner.io.borrow();
+        let ring = io.ring.as_ref().and_then(|ring| ring.registration().refused);
+        ring.or_else(|| io.nvme_ring.as_ref().and_then(|ring| ring.registration().refused))
     }
 }
 

@@ -3,11 +3,13 @@
 mod tier;
 
 use std::os::fd::AsRawFd;
+use std::sync::Arc;
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tier::{Tier, on_every_tier};
 use uringfs_device::backend::file::{Allocation, File as ImageFile};
+use uringfs_device::backend::memory::Memory;
 use uringfs_device::queue::QueueKind;
 use uringfs_device::queue::calibrate::{NowaitSupport, probe_nowait};
 use uringfs_device::{Device, Errno};
@@ -35,6 +37,44 @@ fn a_device_refused_by_the_polled_ring_attaches_at_the_next_try() {
         setrlimit(Resource::Nofile, limits).unwrap();
         assert_eq!(reactor.queue_of(&device).unwrap().0, "ring, polled");
     });
+}
+
+#[test]
+fn a_queue_is_in_epoll_before_a_wait_needs_it() {
+    let reactor = Reactor::new(ReactorOptions::new().queue(QueueKind::Threads)).unwrap();
+    let epoll = reactor.fd().unwrap().as_raw_fd();
+    let watched = || {
+        let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{epoll}")).unwrap();
+        info.lines().filter(|line| line.starts_with("tfd:")).count()
+    };
+    let before = watched();
+    let device = Device::new(Memory::new(1 << 20).unwrap()).unwrap();
+    assert_eq!(reactor.queue_of(&device).unwrap().0, "threads");
+    assert_eq!(watched(), before + 1);
+}
+
+#[test]
+fn equal_files_share_a_measurement() {
+    let folder = tempfile::tempdir().unwrap();
+    let devices = ["a", "b", "c", "d"].map(|name| {
+        let made = ImageFile::create(&folder.path().join(name), 1 << 20, Allocation::Written);
+        Device::new(made.unwrap()).unwrap()
+    });
+    let reactor = Reactor::new(ReactorOptions::new()).unwrap();
+    let (queue, reason) = reactor.queue_of(&devices[0]).unwrap();
+    let measured = reactor.calibration_of(&devices[0]).expect("the queue was chosen by that");
+    assert!(!reason.contains("measured on"), "{reason}");
+    for device in &devices[1..] {
+        let (other, reason) = reactor.queue_of(device).unwrap();
+        assert_eq!(other, queue, "{reason}");
+        let first = format!("measured on {}", devices[0].description());
+        assert!(reason.contains(&first), "{reason}");
+        assert!(Arc::ptr_eq(&reactor.calibration_of(device).unwrap(), &measured));
+    }
+    // Another use of the device is measured by itself.
+    let plain = Reactor::new(ReactorOptions::new().fixed_buffers(false)).unwrap();
+    let (_, reason) = plain.queue_of(&devices[3]).unwrap();
+    assert!(!reason.contains("measured on"), "{reason}");
 }
 
 #[test]

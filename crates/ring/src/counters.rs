@@ -1,5 +1,7 @@
 //! The counters of a ring.
 
+use std::ops::AddAssign;
+
 use crate::registered::FileSlot;
 
 /// The counters of a ring, updated by its own thread only.
@@ -17,6 +19,20 @@ pub struct RingCounters {
     pub enters: u64,
     /// Messages sent to other rings.
     pub messages: u64,
+    /// Calls that made the notifier unreadable.
+    pub notifier_reads: u64,
+}
+
+impl AddAssign for RingCounters {
+    fn add_assign(&mut self, other: RingCounters) {
+        self.fixed_files += other.fixed_files;
+        self.plain_files += other.plain_files;
+        self.fixed_buffers += other.fixed_buffers;
+        self.plain_buffers += other.plain_buffers;
+        self.enters += other.enters;
+        self.messages += other.messages;
+        self.notifier_reads += other.notifier_reads;
+    }
 }
 
 /// The stored counters: all transfers, and separately the rarer kinds, so that the usual transfer increments
@@ -42,7 +58,7 @@ impl RawCounters {
         }
     }
 
-    pub(crate) fn read(&self) -> RingCounters {
+    pub(crate) fn read(&self, notifier_reads: u64) -> RingCounters {
         let RawCounters { transfers, plain_files, plain_buffers, enters, messages } = *self;
         RingCounters {
             fixed_files: transfers - plain_files,
@@ -51,6 +67,7 @@ impl RawCounters {
             plain_buffers,
             enters,
             messages,
+            notifier_reads,
         }
     }
 }

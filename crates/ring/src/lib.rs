@@ -11,12 +11,16 @@
 //! with a reason: see [`Features`]. [`bare_ring::BareRing`] is the control of
 //! every benchmark: the same kernel interface with nothing around it.
 //!
+//! A [`nvme::NvmeRing`] executes transfers as commands to NVMe namespaces.
+//!
 //! A ring belongs to the thread that created it.
 
 #![allow(unsafe_code)]
 
 // A bare ring over the same kernel interface, as a control for measurements.
 pub mod bare_ring;
+// A ring of commands to NVMe namespaces.
+pub mod nvme;
 // The ring: push, enter, reap.
 mod ring;
 // Creates the two queues.
@@ -68,7 +72,7 @@ pub use options::RingOptions;
 pub use poll_events::PollEvents;
 pub use probe::{Feature, Features};
 pub use registered::Registration;
-pub use ring::{Ring, SqeSlot};
+pub use ring::{Reaped, Ring, SqeSlot};
 pub use segment::IoSegment;
-pub use transfer::{NextOp, StepResult, Transfer, TransferMemory};
+pub use transfer::{NextOp, StepResult, Transfer, TransferMemory, Tries};
 pub use wait::{Wait, WaitHandle, WaitOutput};

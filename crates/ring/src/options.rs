@@ -6,7 +6,7 @@ use io_uring::squeue::EntryMarker;
 use io_uring::{IoUring, cqueue};
 
 use crate::probe::{Features, explain_setup_error};
-use crate::queues::Queues;
+use crate::queues::{NvmeQueues, Queues};
 
 /// Entries of the submission queue: one batch, not everything in flight. A long
 /// queue is cycled through from end to end and never stays in the processor's cache.
@@ -60,17 +60,26 @@ pub(crate) fn build(
     }
 }
 
-fn build_with<S: EntryMarker>(
+/// Creates queues for `in_flight` commands to NVMe devices.
+pub(crate) fn build_nvme(
     options: &RingOptions,
     features: &Features,
     in_flight: u32,
-) -> io::Result<IoUring<S>> {
+) -> io::Result<NvmeQueues> {
+    build_with(options, features, in_flight)
+}
+
+fn build_with<S: EntryMarker, C: cqueue::EntryMarker>(
+    options: &RingOptions,
+    features: &Features,
+    in_flight: u32,
+) -> io::Result<IoUring<S, C>> {
     let mut completions = in_flight.next_power_of_two();
     loop {
         // Without an explicit size the completion queue is twice the submission queue.
         let has_size = features.cqsize.is_enabled();
         let entries = if has_size { completions.min(SUBMISSIONS) } else { completions };
-        let mut builder = IoUring::<S, cqueue::Entry>::builder();
+        let mut builder = IoUring::<S, C>::builder();
         builder.setup_clamp();
         if features.single_issuer.is_enabled() {
             builder.setup_single_issuer();

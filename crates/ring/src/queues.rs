@@ -4,7 +4,15 @@ use std::hint;
 use std::os::fd::{AsRawFd, RawFd};
 
 use io_uring::squeue::{Entry, Entry128};
-use io_uring::{CompletionQueue, IoUring, Parameters, Submitter};
+use io_uring::{CompletionQueue, IoUring, Parameters, Submitter, cqueue};
+
+/// Queues with entries of any size, for what registers files, memory and eventfds.
+pub(crate) trait AnyQueues {
+    fn submitter(&self) -> Submitter<'_>;
+}
+
+/// The queues of a ring of commands to NVMe devices, whose completions have 32 bytes.
+pub(crate) type NvmeQueues = IoUring<Entry128, cqueue::Entry32>;
 
 /// The queues of a ring.
 pub(crate) enum Queues {
@@ -81,19 +89,27 @@ impl Queues {
         }
     }
 
-    pub(crate) fn submitter(&self) -> Submitter<'_> {
-        match self {
-            Queues::Narrow(ring) => ring.submitter(),
-            Queues::Wide(ring) => ring.submitter(),
-        }
-    }
-
     #[inline(always)]
     pub(crate) fn parameters(&self) -> &Parameters {
         match self {
             Queues::Narrow(ring) => ring.params(),
             Queues::Wide(ring) => ring.params(),
         }
+    }
+}
+
+impl AnyQueues for Queues {
+    fn submitter(&self) -> Submitter<'_> {
+        match self {
+            Queues::Narrow(ring) => ring.submitter(),
+            Queues::Wide(ring) => ring.submitter(),
+        }
+    }
+}
+
+impl AnyQueues for NvmeQueues {
+    fn submitter(&self) -> Submitter<'_> {
+        IoUring::submitter(self)
     }
 }
 

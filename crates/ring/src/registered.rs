@@ -10,7 +10,7 @@ use rustix::process::{Resource, getrlimit};
 use uringfs_buffer::{Region, RegionId};
 use uringfs_errno::Errno;
 
-use crate::queues::Queues;
+use crate::queues::AnyQueues;
 use crate::segment::IoSegment;
 
 /// The state of registration, for display.
@@ -82,7 +82,7 @@ pub(crate) struct FileTable {
 }
 
 impl FileTable {
-    pub(crate) fn new(ring: &Queues, count: u32, fixed: bool) -> FileTable {
+    pub(crate) fn new(ring: &impl AnyQueues, count: u32, fixed: bool) -> FileTable {
         let fixed = fixed && ring.submitter().register_files_sparse(count).is_ok();
         let slots = vec![FileSlot::ABSENT; count as usize].into_boxed_slice();
         FileTable { fixed, slots, descriptors: Vec::new() }
@@ -98,7 +98,7 @@ impl FileTable {
 
     pub(crate) fn install(
         &mut self,
-        ring: &Queues,
+        ring: &impl AnyQueues,
         index: u32,
         file: BorrowedFd<'_>,
     ) -> io::Result<()> {
@@ -136,7 +136,7 @@ impl FileTable {
     }
 
     /// Removes a file. The caller ensures that no transfer names it.
-    pub(crate) fn remove(&mut self, ring: &Queues, index: u32) -> Result<(), Errno> {
+    pub(crate) fn remove(&mut self, ring: &impl AnyQueues, index: u32) -> Result<(), Errno> {
         let slot = self.slot(index);
         if slot == FileSlot::ABSENT {
             return Err(Errno::BADF);
@@ -181,7 +181,7 @@ pub(crate) struct RegionTable {
 }
 
 impl RegionTable {
-    pub(crate) fn new(ring: &Queues, enabled: bool) -> RegionTable {
+    pub(crate) fn new(ring: &impl AnyQueues, enabled: bool) -> RegionTable {
         let count = RegionId::COUNT;
         let table = if enabled { ring.submitter().register_buffers_sparse(count) } else { Ok(()) };
         RegionTable {
@@ -208,7 +208,7 @@ impl RegionTable {
 
     /// How a request names the segment. Its region is registered at its first use, if it can be.
     #[inline(always)]
-    pub(crate) fn name_of(&mut self, ring: &Queues, segment: &IoSegment) -> MemoryName {
+    pub(crate) fn name_of(&mut self, ring: &impl AnyQueues, segment: &IoSegment) -> MemoryName {
         let id = segment.region_id;
         if self.registered[id.index() as usize] == id {
             return MemoryName::Index(id.index() as u16);
@@ -217,7 +217,7 @@ impl RegionTable {
     }
 
     #[inline(never)]
-    fn register(&mut self, ring: &Queues, segment: &IoSegment) -> MemoryName {
+    fn register(&mut self, ring: &impl AnyQueues, segment: &IoSegment) -> MemoryName {
         let id = segment.region_id;
         let index = id.index() as usize;
         if id == RegionId::READ_ONLY {
@@ -253,14 +253,14 @@ impl RegionTable {
 
     /// Unpins regions that are dropped, if any were dropped since the last call.
     #[inline]
-    pub(crate) fn unregister_dropped(&mut self, ring: &Queues) {
+    pub(crate) fn unregister_dropped(&mut self, ring: &impl AnyQueues) {
         if Region::dropped() != self.dropped {
             self.unregister_dropped_slow(ring);
         }
     }
 
     #[cold]
-    fn unregister_dropped_slow(&mut self, ring: &Queues) {
+    fn unregister_dropped_slow(&mut self, ring: &impl AnyQueues) {
         self.dropped = Region::dropped();
         for index in 0..self.registered.len() {
             if self.registered[index] != RegionId::EMPTY && self.regions[index].strong_count() == 0

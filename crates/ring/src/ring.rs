@@ -22,7 +22,7 @@ use crate::message::Messages;
 use crate::notifier::Notifier;
 use crate::options::{RESERVE, RingOptions, build};
 use crate::probe::Features;
-use crate::queues::Queues;
+use crate::queues::{AnyQueues, Queues};
 use crate::registered::{FileSlot, FileTable, MemoryName, RegionTable, Registration};
 use crate::sqe::{Direction, Sqe, file_for_read_only, nop_sqe, slow_sqe};
 use crate::sys::{self, RingFd};
@@ -331,23 +331,33 @@ impl<T: Transfer> Ring<T> {
     /// completions.
     #[inline(always)]
     pub fn reap(&mut self, mut take: impl FnMut(CompletedTransfer<'_, T>, StepResult)) {
-        if self.is_forked() {
-            return;
-        }
-        for completion in self.io.completion() {
-            let id = RequestId(completion.user_data());
-            let mut result = completion.result();
-            if id.kind() == RequestKind::Transfer {
-                let ended = self.transfers.end(id);
-                if result == 0 && self.files.slot(ended.file()) == FileSlot::NOP {
-                    // A NOP completes with 0: report all bytes as moved.
-                    result = ended.step().length() as i32;
-                }
-                take(ended, StepResult(result));
-            } else {
-                self.events.extend(decode(&mut self.waits, &mut self.messages, id, result));
+        while let Some(reaped) = self.reap_one() {
+            if let Reaped::Transfer(transfer, result) = reaped {
+                take(transfer, result);
             }
         }
+    }
+
+    /// Takes the oldest completion out of the kernel's queue. Makes no system call. [`Self::event`] returns what is no
+    /// transfer's.
+    #[inline(always)]
+    pub fn reap_one(&mut self) -> Option<Reaped<'_, T>> {
+        if self.is_forked() {
+            return None;
+        }
+        let completion = self.io.completion().next()?;
+        let id = RequestId(completion.user_data());
+        let mut result = completion.result();
+        if id.kind() != RequestKind::Transfer {
+            self.events.extend(decode(&mut self.waits, &mut self.messages, id, result));
+            return Some(Reaped::Event);
+        }
+        let ended = self.transfers.end(id);
+        if result == 0 && self.files.slot(ended.file()) == FileSlot::NOP {
+            // A NOP completes with 0: report all bytes as moved.
+            result = ended.step().length() as i32;
+        }
+        Some(Reaped::Transfer(ended, StepResult(result)))
     }
 
     /// The oldest completion of a wait or message that [`Self::reap`] has found.
@@ -421,7 +431,7 @@ impl<T: Transfer> Ring<T> {
 
     /// Its counters.
     pub fn counters(&self) -> RingCounters {
-        self.counters.read()
+        self.counters.read(self.notifier.reads())
     }
 
     /// The state of registration.
@@ -442,6 +452,15 @@ impl<T: Transfer> Ring<T> {
     pub fn has_fixed_buffers(&self) -> bool {
         self.regions.is_enabled()
     }
+}
+
+/// What [`Ring::reap_one`] has taken out of the kernel's queue.
+#[derive(Debug)]
+pub enum Reaped<'r, T> {
+    /// A step of a transfer has completed, with this result.
+    Transfer(CompletedTransfer<'r, T>, StepResult),
+    /// The completion of a wait or message: see [`Ring::event`].
+    Event,
 }
 
 /// A free slot and a free submission entry of a ring, for one transfer.

@@ -9,7 +9,7 @@ use uringfs_buffer::{Buffer, RegionId};
 
 use crate::counters::RawCounters;
 use crate::in_flight::RequestId;
-use crate::queues::Queues;
+use crate::queues::AnyQueues;
 use crate::registered::{FileSlot, MemoryName, RegionTable};
 use crate::segment::IoSegment;
 use crate::transfer::{NextOp, TransferMemory};
@@ -132,7 +132,7 @@ pub(crate) fn file_for_read_only(direction: Direction, file: FileSlot) -> FileSl
 #[cold]
 #[inline(never)]
 pub(crate) fn slow_sqe(
-    io: &Queues,
+    io: &impl AnyQueues,
     regions: &mut RegionTable,
     iovec_lists: &mut Vec<Box<[libc::iovec]>>,
     counters: &mut RawCounters,
@@ -174,21 +174,22 @@ pub(crate) fn slow_sqe(
         }
         (TransferMemory::Single(segment), _) => Sqe::plain(direction, file, offset, &segment),
         (TransferMemory::Vectored { buffers, skip, length }, _) => {
-            let (iovecs, count) = build_iovecs(iovec_lists, buffers, skip, length);
-            Sqe::new(direction.vectored, file, offset, iovecs as u64, count)
+            let iovecs = build_iovecs(buffers, skip, length);
+            let (address, count) = (iovecs.as_ptr() as u64, iovecs.len() as u32);
+            // Kept until the kernel has read it.
+            iovec_lists.push(iovecs);
+            Sqe::new(direction.vectored, file, offset, address, count)
         }
     };
     entry.with_flags(rw_flags).with_id(id)
 }
 
-/// Lists the iovecs of bytes `skip` to `skip + length` of `buffers`, and keeps
-/// the list until the kernel has read it.
-fn build_iovecs(
-    iovec_lists: &mut Vec<Box<[libc::iovec]>>,
+/// The iovecs of bytes `skip` to `skip + length` of `buffers`.
+pub(crate) fn build_iovecs(
     buffers: &[Buffer],
     mut skip: u64,
     mut length: u64,
-) -> (*const libc::iovec, u32) {
+) -> Box<[libc::iovec]> {
     let mut iovecs = Vec::with_capacity(buffers.len());
     for buffer in buffers {
         let size = buffer.len() as u64;
@@ -205,8 +206,5 @@ fn build_iovecs(
         skip = 0;
         length -= take;
     }
-    let iovecs = iovecs.into_boxed_slice();
-    let list = (iovecs.as_ptr(), iovecs.len() as u32);
-    iovec_lists.push(iovecs);
-    list
+    iovecs.into_boxed_slice()
 }

@@ -21,6 +21,17 @@ pub enum TransferMemory<'a> {
     },
 }
 
+impl TransferMemory<'_> {
+    /// Its length in bytes.
+    #[inline(always)]
+    pub(crate) fn length(&self) -> u64 {
+        match self {
+            TransferMemory::Single(segment) => segment.length.into(),
+            TransferMemory::Vectored { length, .. } => *length,
+        }
+    }
+}
+
 /// The next operation of a transfer.
 #[derive(Clone, Copy, Debug)]
 pub enum NextOp<'a> {
@@ -40,10 +51,7 @@ impl NextOp<'_> {
         match self {
             NextOp::Read(_, memory)
             | NextOp::Write(_, memory)
-            | NextOp::WriteDurably(_, memory) => match memory {
-                TransferMemory::Single(segment) => segment.length,
-                TransferMemory::Vectored { length, .. } => *length as u32,
-            },
+            | NextOp::WriteDurably(_, memory) => memory.length() as u32,
             NextOp::Flush => 0,
         }
     }
@@ -83,6 +91,19 @@ pub unsafe trait Transfer {
     fn step(&self) -> NextOp<'_>;
     /// The index of the file concerned, see [`Ring::install`](crate::Ring::install).
     fn file(&self) -> u32;
+    /// Whether a step that fails now may be tried again.
+    fn tries(&self) -> Tries {
+        Tries::Left
+    }
+}
+
+/// Whether a step that fails may be tried again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tries {
+    /// It may.
+    Left,
+    /// It may not: this was the last try.
+    Exhausted,
 }
 
 #[cfg(test)]

@@ -46,12 +46,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     for number in 0..started {
         start(Token::new(number))?;
     }
-    let mut completed = Vec::with_capacity(DEPTH);
     let mut ended = 0;
     while ended < READS {
         // Submits all started reads, and waits until a batch has ended: one system call.
-        reactor.reap(BATCH, None, &mut completed)?;
-        for completion in completed.drain(..) {
+        for completion in reactor.completions(BATCH, None)? {
             ended += 1;
             assert_eq!(completion.result()?, BLOCK as u64);
             // The buffer goes back to the pool before the next read takes one.

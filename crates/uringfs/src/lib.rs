@@ -140,10 +140,11 @@ pub mod file {
 /// The options, counters and results of a [`Reactor`], and what the kernel offers to it.
 pub mod reactor {
     pub use uringfs_device::queue::QueueKind;
+    pub use uringfs_device::queue::calibrate::{Calibration, QueueSamples, RoundSample};
     pub use uringfs_reactor::{
-        Command, CompletionMode, Counter, Counters, Effect, JoinError, JoinHandle, LocalReactor,
-        OpResult, PollEvents, RequestCounters, RequestCounts, RequestKind, Require, run_command,
-        set_background_reactors, total,
+        Command, CompletionMode, Completions, Counter, Counters, Effect, JoinError, JoinHandle,
+        LocalReactor, OpResult, PollEvents, RequestCounters, RequestCounts, RequestKind, Require,
+        run_command, set_background_reactors, total,
     };
     pub use uringfs_ring::{Feature, Features};
 }

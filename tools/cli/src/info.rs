@@ -7,17 +7,18 @@ use crate::udev;
 use crate::volume::volume_info::{VolumeInfo, holds_volume};
 use serde_json::{Value, json};
 use std::io;
+use std::sync::Arc;
 use uringfs::device::Target;
 use uringfs::device::{Access, Device, Geometry};
 use uringfs::file::FileOptions;
-use uringfs::reactor::Features;
+use uringfs::reactor::{Calibration, Features, RoundSample};
 use uringfs::{Buffer, BufferPool, File, Reactor, ReactorOptions, Token, Tokens};
 use uringfs_lab::Error;
 
 /// The arguments of the command.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// A file, a block device, a URI of an NBD server's export, memory:SIZE, null:SIZE or sim:SIZE,OPTION=VALUE...
+    /// A file, a block device, an NVMe namespace (/dev/ng0n1), a URI of an NBD server's export, memory:SIZE, null:SIZE or sim:SIZE,OPTION=VALUE...
     target: String,
 
     /// Print JSON
@@ -47,12 +48,16 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
 struct TargetReport {
     description: String,
     geometry: Geometry,
+    /// What the back end shows beside them.
+    properties: Vec<(&'static str, Value, String)>,
     /// Why the target could not be opened for writing. Discard and write_zeroes are then unknown.
     read_only_reason: Option<String>,
     tier: String,
     features: Result<&'static Features, String>,
     queue: String,
     queue_reason: String,
+    /// What was measured to choose the queue, if anything was.
+    calibration: Option<Arc<Calibration>>,
     registered: RegisteredMemory,
     /// None if the target holds no volume; an error if the volume cannot be read.
     volume: Option<Result<VolumeInfo, String>>,
@@ -70,9 +75,12 @@ impl TargetReport {
         let (device, read_only_reason) = open(&target)?;
         let reactor = Reactor::new(ReactorOptions::default()).map_err(input_error)?;
         let (queue, queue_reason) = reactor.queue_of(&device).map_err(input_error)?;
+        let calibration = reactor.calibration_of(&device);
         let is_stored = matches!(target, Target::Path(_) | Target::Nbd(_));
         let has_volume = is_stored && holds_volume(&device);
         let (description, geometry) = (device.description(), device.geometry().clone());
+        let properties = device.properties().into_iter();
+        let properties = properties.map(|one| (one.name, json!(one.value), one.meaning)).collect();
         let registered = probe_registered_memory(&reactor, device, &queue)?;
         let tier = reactor.tier();
         // An NBD server may have room for one client.
@@ -80,6 +88,7 @@ impl TargetReport {
         Ok(TargetReport {
             description,
             geometry,
+            properties,
             read_only_reason,
             tier,
             features: Features::probe(),
@@ -87,6 +96,7 @@ impl TargetReport {
             volume: has_volume.then(|| VolumeInfo::read(name.as_ref())),
             queue,
             queue_reason,
+            calibration,
         })
     }
 
@@ -125,6 +135,7 @@ impl TargetReport {
         });
         lines.extend(self.writable_lines());
         lines.push(("rotational", json!(geometry.rotational), String::new()));
+        lines.extend(self.properties.iter().cloned());
         lines
     }
 
@@ -226,7 +237,11 @@ impl TargetReport {
             "target": self.description,
             "geometry": geometry,
             "reasons": reasons,
-            "queue": {"name": self.queue, "reason": self.queue_reason},
+            "queue": {
+                "name": self.queue,
+                "reason": self.queue_reason,
+                "measured": self.calibration.as_deref().map(measured_queues),
+            },
             "registered_memory":
                 {"used": self.registered.used, "reason": self.registered.reason},
             "tier": self.tier,
@@ -251,6 +266,18 @@ fn open(target: &Target) -> Result<(Device, Option<String>), Error> {
     }
 }
 
+/// The samples of each queue that was measured, by round: reads per second at each depth.
+fn measured_queues(calibration: &Calibration) -> Value {
+    let queues = calibration.measured.iter().map(|queue| {
+        let rounds = queue.rounds.iter().map(|round| {
+            let rates = round.rates.map(|rate| rate.round() as u64);
+            json!({"reads_per_second": rates, "disturbed": round.is_disturbed})
+        });
+        json!({"name": queue.kind.name(), "rounds": rounds.collect::<Vec<_>>()})
+    });
+    json!({"depths": RoundSample::DEPTHS, "queues": queues.collect::<Vec<_>>()})
+}
+
 /// Reads a block into the memory of a pool to find out whether the kernel registers it.
 fn probe_registered_memory(
     reactor: &Reactor,
@@ -258,7 +285,7 @@ fn probe_registered_memory(
     queue: &str,
 ) -> Result<RegisteredMemory, Error> {
     let no = |reason: String| Ok(RegisteredMemory { used: false, reason });
-    if !queue.starts_with("ring") {
+    if !queue.starts_with("ring") && !queue.starts_with("nvme") {
         return no(format!(
             "only the ring registers memory, and this target uses the queue {queue}"
         ));
@@ -313,6 +340,7 @@ fn value_text(value: &Value) -> String {
         Value::Bool(value) => yes_no(*value).into(),
         Value::Null => "-".into(),
         Value::Object(_) => "yes".into(),
+        Value::String(value) => value.clone(),
         value => value.to_string(),
     }
 }

@@ -64,7 +64,7 @@ impl Block {
 }
 
 /// Claims the device, and retries for [`IN_USE_TIMEOUT`] while another program has claimed it.
-fn acquire_with_retry(claim: &Claim) -> Result<(), Errno> {
+pub(super) fn acquire_with_retry(claim: &Claim) -> Result<(), Errno> {
     let deadline = Instant::now() + IN_USE_TIMEOUT;
     loop {
         match claim.acquire() {
@@ -107,7 +107,10 @@ fn geometry(fd: BorrowedFd<'_>, direct: bool, access: Access) -> Result<Geometry
 }
 
 /// Splits a range into parts of at most `max_length` bytes.
-fn split_range((address, length): (u64, u64), max_length: u64) -> impl Iterator<Item = (u64, u64)> {
+pub(super) fn split_range(
+    (address, length): (u64, u64),
+    max_length: u64,
+) -> impl Iterator<Item = (u64, u64)> {
     let max_length = max_length.max(1);
     (0..length.div_ceil(max_length)).map(move |index| {
         let start = index * max_length;

@@ -1,11 +1,12 @@
 //! What a block device is asked by `ioctl`, where no safe Rust function exists: to discard a range (fallocate punches
-//! holes, which zeroes instead), and its size (`lseek` takes the lock that a long zeroing holds).
+//! holes, which zeroes instead), its size (`lseek` takes the lock that a long zeroing holds), and to drop its page cache.
 
 #![allow(unsafe_code)]
 
 use std::os::fd::BorrowedFd;
 
-use rustix::ioctl::{Getter, Opcode, Setter, ioctl, opcode};
+use rustix::fs::{Advice, fadvise, fsync};
+use rustix::ioctl::{Getter, NoArg, Opcode, Setter, ioctl, opcode};
 use uringfs_errno::Errno;
 
 /// `BLKDISCARD` of linux/fs.h.
@@ -13,6 +14,9 @@ const BLKDISCARD: Opcode = opcode::none(0x12, 119);
 
 /// `BLKGETSIZE64` of linux/fs.h.
 const BLKGETSIZE64: Opcode = opcode::read::<usize>(0x12, 114);
+
+/// `BLKFLSBUF` of linux/fs.h.
+const BLKFLSBUF: Opcode = opcode::none(0x12, 97);
 
 /// Discards `length` bytes at `address` of a block device (`BLKDISCARD`), without a [`Device`](crate::Device) around it.
 ///
@@ -38,4 +42,23 @@ pub(super) fn size(fd: BorrowedFd<'_>) -> Result<u64, Errno> {
     // for a descriptor that is no block device.
     let size = unsafe { ioctl(fd, request) };
     Ok(size?)
+}
+
+/// Writes back what the page cache has of a block device, and drops it.
+///
+/// # Errors
+/// Those of the device.
+pub(super) fn drop_page_cache(fd: BorrowedFd<'_>) -> Result<(), Errno> {
+    // SAFETY: BLKFLSBUF has no argument.
+    let request = unsafe { NoArg::<BLKFLSBUF>::new() };
+    // SAFETY: the request matches its opcode, see above. The call returns ENOTTY
+    // for a descriptor that is no block device.
+    match unsafe { ioctl(fd, request) }.map_err(Errno::from) {
+        // It is for root alone. Others get the same for pages that no program has mapped.
+        Err(Errno::ACCESS | Errno::PERM) => {
+            fsync(fd)?;
+            Ok(fadvise(fd, 0, None, Advice::DontNeed)?)
+        }
+        dropped => dropped,
+    }
 }

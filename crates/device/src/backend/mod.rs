@@ -1,8 +1,10 @@
-//! The back ends: an ordinary [`mod@file`], a [`block`] device, [`memory`],
+//! The back ends: an ordinary [`mod@file`], a [`block`] device, a namespace of an NVMe device ([`nvme`]), [`memory`],
 //! nothing ([`null`]), an export of an NBD server ([`nbd`]), a simulated device ([`sim`]).
 
 // Opens the file or block device of a path.
 pub(crate) mod open;
+// A namespace of an NVMe device.
+pub mod nvme;
 // A block device.
 pub mod block;
 // An ordinary file.
@@ -23,7 +25,7 @@ pub mod signature;
 mod open_error;
 // Moves bytes through a descriptor.
 mod descriptor;
-// `BLKDISCARD` and `BLKGETSIZE64`.
+// `BLKDISCARD`, `BLKGETSIZE64` and `BLKFLSBUF`.
 mod ioctl;
 // The limits of a block device, from sysfs.
 mod sysfs;

@@ -1,4 +1,4 @@
-//! Opens the file or block device of a path, or the export of a URI.
+//! Opens the file, block device or NVMe namespace of a path, or the export of a URI.
 
 use std::io;
 use std::path::Path;
@@ -9,12 +9,12 @@ use uringfs_errno::Errno;
 
 use super::nbd::{Nbd, NbdTarget};
 use super::open_error::{IN_USE_TIMEOUT, open_error};
-use super::{block, file, in_use};
+use super::{block, file, in_use, nvme};
 use crate::interface::backend::{Access, Backend};
 
-/// The back end of the block device or ordinary file `path`, or of the URI of an NBD server's export. Refuses to open for writing what is mounted, swap, or
-/// used by the kernel in another way, and also a file that backs a loop device which is used in such a way (see
-/// [`in_use`]).
+/// The back end of the block device, NVMe namespace or ordinary file `path`, or of the URI of an NBD server's export. Refuses
+/// to open for writing what is mounted, swap, or used by the kernel in another way, and also a file that backs a loop device
+/// which is used in such a way (see [`in_use`]).
 ///
 /// # Errors
 /// In one line why it cannot be opened, with the path and what to do.
@@ -26,16 +26,24 @@ pub fn open(path: &Path, access: Access) -> io::Result<Box<dyn Backend>> {
         Some(errno) => open_error(path, access, errno),
         None => error,
     })?;
-    if access == Access::ReadWrite && (file::serves(&metadata) || block::serves(&metadata)) {
-        refuse_if_in_use(path)?;
+    let namespace_block = nvme::block_device_of(path);
+    if access == Access::ReadWrite {
+        if file::serves(&metadata) || block::serves(&metadata) {
+            refuse_if_in_use(path)?;
+        } else if let Some(block_path) = &namespace_block {
+            refuse_if_in_use(block_path)?;
+        }
     }
     if file::serves(&metadata) {
         Ok(Box::new(file::File::open(path, access)?))
     } else if block::serves(&metadata) {
         Ok(Box::new(block::Block::open(path, access)?))
+    } else if nvme::is_namespace(path) {
+        Ok(Box::new(nvme::Nvme::open(path, access)?))
     } else if metadata.is_dir() {
         Err(open_error(path, access, Errno::ISDIR))
     } else {
+        nvme::refuse_controller(path, &metadata)?;
         // Do not open it: opening a pipe waits for its other end.
         Err(io::Error::new(
             io::ErrorKind::InvalidInput,

@@ -16,6 +16,10 @@ pub(super) struct Limits {
     pub memory_alignment: Option<u32>,
     pub physical_block_size: Option<u32>,
     pub max_transfer: Option<u32>,
+    /// The driver's own limit, which no setting changes.
+    pub max_hardware_transfer: Option<u32>,
+    /// Of memory, in one request.
+    pub max_segments: Option<u32>,
     pub discard_granularity: u32,
     pub discard_max: u64,
     pub write_zeroes_max: u64,
@@ -30,6 +34,8 @@ const WORST_CASE: Limits = Limits {
     memory_alignment: None,
     physical_block_size: None,
     max_transfer: None,
+    max_hardware_transfer: None,
+    max_segments: None,
     discard_granularity: 0,
     discard_max: 0,
     write_zeroes_max: 0,
@@ -53,6 +59,8 @@ pub(super) fn limits(major: u32, minor: u32) -> Limits {
         memory_alignment: number("dma_alignment").and_then(|mask| as_u32(mask + 1)),
         physical_block_size: number("physical_block_size").and_then(as_u32),
         max_transfer: number("max_sectors_kb").and_then(|kib| as_u32(kib << 10)),
+        max_hardware_transfer: number("max_hw_sectors_kb").and_then(|kib| as_u32(kib << 10)),
+        max_segments: number("max_segments").and_then(as_u32),
         discard_granularity: number("discard_granularity").and_then(as_u32).unwrap_or(0),
         discard_max: number("discard_max_bytes").unwrap_or(0),
         write_zeroes_max: number("write_zeroes_max_bytes").unwrap_or(0),

@@ -3,6 +3,7 @@
 use std::os::fd::BorrowedFd;
 
 use uringfs_errno::Errno;
+use uringfs_ring::nvme::Namespace;
 
 use crate::claim::Claim;
 use crate::geometry::Geometry;
@@ -23,10 +24,31 @@ pub enum Access {
 pub enum KernelTarget<'a> {
     /// This descriptor, which it reads and writes.
     Descriptor(BorrowedFd<'a>),
+    /// This character device, to whose namespace it sends commands.
+    #[doc(hidden)]
+    Nvme(BorrowedFd<'a>, Namespace),
     /// None, since there are no bytes: a request is a NOP of the kernel.
     Nop,
     /// None, since the bytes are in this process: only [`Backend::perform`] moves them.
     InProcess,
+}
+
+/// A property of a back end beside its geometry, for display.
+#[doc(hidden)]
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Property {
+    /// As in JSON: `atomic_write`.
+    pub name: &'static str,
+    /// Its value.
+    pub value: String,
+    /// Its meaning.
+    pub meaning: String,
+}
+
+impl Property {
+    pub(crate) fn new(name: &'static str, value: String, meaning: String) -> Property {
+        Property { name, value, meaning }
+    }
 }
 
 /// A store of bytes, which a [`Device`](crate::Device) is made of: one of the [back ends](crate::backend). Queues call it
@@ -56,6 +78,12 @@ pub trait Backend: Send + Sync + 'static {
     /// A description for display: `file /a/b`, `memory 1 GiB`.
     fn description(&self) -> String;
 
+    /// Its properties beside its geometry, for display.
+    #[doc(hidden)]
+    fn properties(&self) -> Vec<Property> {
+        Vec::new()
+    }
+
     /// The object on which the kernel executes its requests.
     #[doc(hidden)]
     fn kernel_target(&self) -> KernelTarget<'_>;
@@ -76,6 +104,15 @@ pub trait Backend: Send + Sync + 'static {
     #[doc(hidden)]
     fn claim(&self) -> Option<&Claim> {
         None
+    }
+
+    /// The descriptor that identifies its bytes, whatever path they were opened by: locks are locks of this one.
+    #[doc(hidden)]
+    fn identity(&self) -> Option<BorrowedFd<'_>> {
+        match self.kernel_target() {
+            KernelTarget::Descriptor(descriptor) => Some(descriptor),
+            KernelTarget::Nvme(..) | KernelTarget::Nop | KernelTarget::InProcess => None,
+        }
     }
 
     /// The name by which all processes know its bytes. `None` if it has none, or if its descriptor identifies them.

@@ -47,8 +47,19 @@ pub trait Queue {
     /// When there will be something to reap.
     fn ready(&self) -> Ready<'_>;
 
-    /// The number of system calls so far to start, execute, reap and cancel requests, in all threads.
-    /// Calls to sleep, and futex calls that wake a thread, are not counted; writes and reads of a notifier
-    /// are. A discard or zeroing that the back end of a file executes counts as one call.
+    /// The descriptor that [`Self::ready`] returns later, if the queue keeps one for its whole life.
+    fn notifier(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    /// The number of system calls so far to start, execute, reap and cancel requests, in all threads. Those by which the
+    /// queue's own threads sleep and are woken count, and so do writes and reads of a notifier; those by which the
+    /// caller sleeps do not. A discard or zeroing that the back end of a file executes counts as one call.
     fn system_calls(&self) -> u64;
+
+    /// True when requests take so much longer than calibration measured, and for so long, that the choice of this queue
+    /// is due again.
+    fn is_slower_than_measured(&self) -> bool {
+        false
+    }
 }

@@ -13,7 +13,7 @@ use std::cell::Cell;
 use std::collections::VecDeque;
 use std::fmt;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr;
 use std::sync::Arc;
 
@@ -31,9 +31,9 @@ const PWRITE: u16 = 1;
 const FDSYNC: u16 = 3;
 const PREADV: u16 = 7;
 const PWRITEV: u16 = 8;
-/// When this many bytes are pushed they are submitted at once, so that the device begins while the caller prepares
-/// more. Short requests still share a system call.
-const BATCH_BYTES: u64 = 64 << 10;
+/// When this many bytes are pushed and nothing is in flight, they are submitted at once, so that the device begins while
+/// the caller prepares more. The rest of the batch shares a system call.
+const EARLY_BYTES: u64 = 64 << 10;
 
 /// A queue over Linux AIO.
 pub struct AioQueue {
@@ -48,7 +48,7 @@ pub struct AioQueue {
     free: Vec<u32>,
     /// Slots pushed and not submitted.
     pushed: Vec<u32>,
-    /// The bytes of `pushed`, which is submitted when they reach [`BATCH_BYTES`].
+    /// The bytes of `pushed`, for [`EARLY_BYTES`].
     pushed_bytes: u64,
     /// The control blocks and vectors of the batch that is being submitted; kept to reuse their memory.
     batch: Vec<*mut ControlBlock>,
@@ -263,7 +263,7 @@ impl Queue for AioQueue {
         };
         self.slots[slot as usize] = Some(request);
         self.pushed.push(slot);
-        if self.pushed_bytes >= BATCH_BYTES {
+        if self.in_kernel == 0 && self.pushed_bytes >= EARLY_BYTES {
             self.submit_batch();
         }
         Ok(())
@@ -308,14 +308,19 @@ impl Queue for AioQueue {
         if !self.ended.is_empty() || self.context.has_events() {
             return Ready::Now;
         }
+        // Of an idle queue, too: a signal that nothing reads would end each wait in epoll at once.
+        self.drain_notifier();
         if self.in_kernel == 0 {
             return Ready::Never;
         }
-        self.drain_notifier();
         if self.context.has_events() {
             return Ready::Now;
         }
         Ready::Readable(self.notifier.as_fd())
+    }
+
+    fn notifier(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.notifier.as_fd())
     }
 
     fn system_calls(&self) -> u64 {
@@ -405,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn a_large_batch_is_submitted_at_once() {
+    fn a_large_batch_starts_an_idle_device_early_and_else_is_one_system_call() {
         let folder = tempfile::tempdir().unwrap();
         let file = File::create(&folder.path().join("a"), 1 << 20, Allocation::Written).unwrap();
         let device = Device::new(file).unwrap();
@@ -415,13 +420,23 @@ mod tests {
             queue.push(Request::new(device.index(), Op::Read, 0, payload, Tag(0))).unwrap();
             queue.in_kernel
         };
+        let reap = |queue: &mut AioQueue, count| {
+            let mut ended = 0;
+            while ended < count {
+                ended += queue.reap().is_some() as usize;
+            }
+        };
         let in_kernel: Vec<_> = (0..17).map(|_| push(&mut queue, 4096)).collect();
         assert_eq!((in_kernel[14], in_kernel[15], in_kernel[16]), (0, 16, 16));
-        assert_eq!(push(&mut queue, 128 << 10), 18);
-        let mut ended = 0;
-        while ended < 18 {
-            ended += queue.reap().is_some() as usize;
-        }
+        assert_eq!(push(&mut queue, 128 << 10), 16);
+        queue.submit().unwrap();
+        assert_eq!((queue.in_kernel, queue.system_calls()), (18, 2));
+        // The device has work, so 32 requests of 64 KiB share a call.
+        reap(&mut queue, 17);
+        assert!((0..32).all(|_| push(&mut queue, 64 << 10) == 1));
+        queue.submit().unwrap();
+        assert_eq!((queue.in_kernel, queue.system_calls()), (33, 3));
+        reap(&mut queue, 33);
     }
 
     #[test]

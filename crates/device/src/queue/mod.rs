@@ -5,6 +5,12 @@
 
 // Measures the queues of a device and chooses one.
 pub mod calibrate;
+// The rule by which measured rates decide.
+mod choice;
+// The scheduler's account of a thread.
+mod scheduling;
+// Commands to NVMe devices, over io_uring.
+pub mod nvme;
 // io_uring.
 pub mod ring;
 // Linux AIO.
@@ -13,6 +19,8 @@ pub mod aio;
 pub mod threads;
 // The calling thread.
 pub mod sync;
+// Notices reads that are slower than measured.
+pub mod slowdown;
 
 pub use crate::interface::kind::QueueKind;
 pub use crate::interface::queue::{Queue, Ready};

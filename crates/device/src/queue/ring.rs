@@ -7,9 +7,10 @@
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use uringfs_errno::Errno;
-use uringfs_ring::{IoSegment, NextOp, Ring, RingOptions, Transfer, TransferMemory};
+use uringfs_ring::{IoSegment, NextOp, Ring, RingOptions, Transfer, TransferMemory, Tries};
 
 use crate::inner::DeviceInner;
 use crate::interface::backend::KernelTarget;
@@ -45,6 +46,11 @@ unsafe impl Transfer for Request {
     fn file(&self) -> u32 {
         self.device.get() as u32
     }
+
+    #[inline]
+    fn tries(&self) -> Tries {
+        Request::tries(self)
+    }
 }
 
 /// True for operations that a ring executes: reads, writes and flushes. Zeroing has no request
@@ -65,7 +71,7 @@ pub fn install(ring: &mut Ring<Request>, core: &DeviceInner) -> io::Result<()> {
     match core.backend().kernel_target() {
         KernelTarget::Descriptor(file) => ring.install(index, file),
         KernelTarget::Nop => ring.install_nop(index),
-        KernelTarget::InProcess => Err(io::Error::new(
+        KernelTarget::Nvme(..) | KernelTarget::InProcess => Err(io::Error::new(
             io::ErrorKind::Unsupported,
             format!("{}: the kernel cannot reach it", core.backend().description()),
         )),
@@ -85,7 +91,12 @@ pub struct RingQueue {
     ended: VecDeque<StepCompletion>,
     /// System calls of the requests that the ring does not support.
     performed_calls: u64,
+    /// Submitting waits for a completion, in the same call.
+    waits: bool,
 }
+
+/// The longest wait of a submission for a completion.
+const MAX_WAIT: Duration = Duration::from_secs(1);
 
 impl RingQueue {
     /// Creates a ring for one device.
@@ -97,7 +108,13 @@ impl RingQueue {
         install(&mut ring, &core)?;
         let depth = options.transfers as usize;
         let (pushed, ended) = (VecDeque::new(), VecDeque::new());
-        Ok(RingQueue { ring, core, depth, pushed, ended, performed_calls: 0 })
+        Ok(RingQueue { ring, core, depth, pushed, ended, performed_calls: 0, waits: false })
+    }
+
+    /// A queue whose submissions also wait for a completion, in one system call: as a reactor waits that has nothing but
+    /// the ring to wait for.
+    pub fn waiting(self) -> RingQueue {
+        RingQueue { waits: true, ..self }
     }
 }
 
@@ -128,6 +145,9 @@ impl Queue for RingQueue {
                 self.core.perform(&mut request)
             };
             self.ended.push_back(StepCompletion { request, result });
+        }
+        if self.waits && self.ended.is_empty() && self.ring.transfers_in_flight() > 0 {
+            return self.ring.enter(1, Some(MAX_WAIT));
         }
         self.ring.silence();
         self.ring.enter(0, None)

@@ -8,7 +8,11 @@ use uringfs_errno::Errno;
 
 use crate::inner::DeviceInner;
 use crate::interface::queue::{Queue, Ready};
-use crate::request::{Request, StepCompletion, Tag};
+use crate::queue::slowdown::SlowdownDetector;
+use crate::request::{Op, Request, StepCompletion, Tag};
+
+/// Reads up to this size in bytes are comparable with those that calibration measures.
+const MAX_COMPARABLE: u64 = 4096;
 
 /// A queue whose requests are all completed when `submit` returns.
 #[derive(Debug)]
@@ -19,13 +23,31 @@ pub struct SyncQueue {
     requests: VecDeque<StepCompletion>,
     executed_count: usize,
     system_calls: u64,
+    /// `None` if nothing was measured.
+    slowdown: Option<SlowdownDetector>,
 }
 
 impl SyncQueue {
     /// A queue to one device, with at most `depth` requests in flight.
     pub fn new(core: Arc<DeviceInner>, depth: usize) -> SyncQueue {
         let requests = VecDeque::with_capacity(depth);
-        SyncQueue { core, depth, requests, executed_count: 0, system_calls: 0 }
+        SyncQueue { core, depth, requests, executed_count: 0, system_calls: 0, slowdown: None }
+    }
+
+    /// Compares the time of reads with what calibration measured, for [`Queue::is_slower_than_measured`].
+    pub fn with_slowdown_detector(self, detector: SlowdownDetector) -> SyncQueue {
+        SyncQueue { slowdown: Some(detector), ..self }
+    }
+
+    /// The number of requests to execute, if all of them are comparable with what calibration measured.
+    fn comparable_reads(&self) -> Option<u32> {
+        let mut pushed = self.requests.range(self.executed_count..);
+        let is_comparable = |pushed: &StepCompletion| {
+            let request = &pushed.request;
+            request.op == Op::Read && request.length() <= MAX_COMPARABLE && !request.cancelled
+        };
+        let count = pushed.len() as u32;
+        (count > 0 && pushed.all(is_comparable)).then_some(count)
     }
 }
 
@@ -41,6 +63,12 @@ impl Queue for SyncQueue {
 
     #[inline]
     fn submit(&mut self) -> Result<(), Errno> {
+        if self.executed_count == self.requests.len() {
+            return Ok(());
+        }
+        let is_timed = self.slowdown.as_mut().is_some_and(SlowdownDetector::is_due);
+        let reads = is_timed.then(|| self.comparable_reads()).flatten();
+        let began = reads.and(self.slowdown.as_ref()).map(SlowdownDetector::now);
         let calls = self.core.calls_to_perform();
         for pushed in self.requests.range_mut(self.executed_count..) {
             pushed.result = match pushed.request.cancelled {
@@ -52,6 +80,9 @@ impl Queue for SyncQueue {
             };
         }
         self.executed_count = self.requests.len();
+        if let (Some(detector), Some(began), Some(reads)) = (&mut self.slowdown, began, reads) {
+            detector.end(began, reads);
+        }
         Ok(())
     }
 
@@ -81,5 +112,9 @@ impl Queue for SyncQueue {
 
     fn system_calls(&self) -> u64 {
         self.system_calls
+    }
+
+    fn is_slower_than_measured(&self) -> bool {
+        self.slowdown.as_ref().is_some_and(SlowdownDetector::is_contradicted)
     }
 }

@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::hint;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering, fence};
 use std::thread::{self, JoinHandle};
@@ -165,6 +165,7 @@ impl SharedState {
                 return Some(request);
             }
             work.sleeping += 1;
+            self.count_calls(1);
             self.wake.wait(&mut work);
             work.sleeping -= 1;
         }
@@ -224,7 +225,7 @@ impl Queue for ThreadsQueue {
             (work.requests.len(), work.sleeping)
         };
         for _ in 0..waiting.min(sleeping) {
-            self.shared.wake.notify_one();
+            self.shared.count_calls(self.shared.wake.notify_one().into());
         }
         for _ in sleeping..waiting {
             // If a thread fails to start, the others serve.
@@ -270,6 +271,10 @@ impl Queue for ThreadsQueue {
             return Ready::Now;
         }
         Ready::Readable(self.shared.notifier.as_fd())
+    }
+
+    fn notifier(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.shared.notifier.as_fd())
     }
 
     fn system_calls(&self) -> u64 {

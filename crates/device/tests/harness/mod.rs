@@ -61,6 +61,10 @@ pub const KERNEL_QUEUES: &[(&str, MakeQueue)] = &[
         let options = RingOptions { transfers: depth as u32, ..RingOptions::default() };
         Box::new(RingQueue::new(core, &options).unwrap())
     }),
+    ("ring that waits", |core, depth| {
+        let options = RingOptions { transfers: depth as u32, ..RingOptions::default() };
+        Box::new(RingQueue::new(core, &options).unwrap().waiting())
+    }),
 ];
 
 /// Queues for devices whose bytes are in this process.

@@ -3,13 +3,15 @@
 use std::io;
 use std::sync::Arc;
 
-use uringfs_device::{DeviceIndex, DeviceInner, Errno, Request};
+use uringfs_device::queue::{QueueKind, nvme};
+use uringfs_device::{DeviceIndex, DeviceInner, Errno, KernelTarget, Request};
 
 use crate::counters::Counter;
-use crate::event_loop::core::{CLOSING, Message, ReactorCore};
+use crate::event_loop::core::{CLOSING, CONTRADICTED, Message, ReactorCore};
 use crate::event_loop::waker::notify;
 use crate::io::attachment::Attachment;
-use crate::io::choose::choose_queue;
+use crate::io::choose::{RoutedQueue, choose_measured_again, choose_queue};
+use crate::io::rings::make_nvme_ring;
 use crate::io::route::{DeviceSlot, FastRoute, QueueRoute};
 use crate::sync::domains::domain_at;
 use crate::sync::quiescence::Tracker;
@@ -34,16 +36,31 @@ impl ReactorCore {
             return Err(Errno::NODEV.into());
         }
         let has_iopoll_ring = self.io.borrow().iopoll_ring.is_some();
-        let chosen = choose_queue(device_inner, &self.options, &self.ring_status, has_iopoll_ring)?;
+        let nvme_ring = match (device_inner.backend().kernel_target(), self.options.queue) {
+            (KernelTarget::Nvme(..), QueueKind::Auto | QueueKind::Ring) => {
+                Some(self.make_nvme_ring())
+            }
+            _ => None,
+        };
+        let (options, ring) = (&self.options, &self.ring_status);
+        let chosen = choose_queue(device_inner, options, ring, has_iopoll_ring, nvme_ring)?;
         let by_ring = matches!(chosen.route, QueueRoute::Ring | QueueRoute::Polled);
-        if !by_ring {
+        let by_nvme_ring = matches!(chosen.route, QueueRoute::Nvme);
+        let by_own_queue = matches!(chosen.route, QueueRoute::Own(_));
+        if by_own_queue {
             // Create now what a wait for its queue needs, so that it cannot fail later.
             self.register_epoll_sources()?;
+            self.register_queue(&chosen.route)?;
         }
         {
             let io = &mut *self.io.borrow_mut();
             if by_ring {
                 io.install(device_inner)?;
+            }
+            if by_nvme_ring {
+                let nvme_ring = io.nvme_ring.as_mut().expect("it was made for this device");
+                nvme::install(nvme_ring, device_inner)?;
+                io.has_more_rings = true;
             }
             if io.attachments.len() <= index {
                 io.attachments.resize_with(index + 1, || None);
@@ -56,10 +73,11 @@ impl ReactorCore {
             io.in_flight.devices[index].fast_route = match chosen.route {
                 QueueRoute::Ring => FastRoute::Ring,
                 QueueRoute::Polled => FastRoute::Polled,
+                QueueRoute::Nvme => FastRoute::Nvme,
                 QueueRoute::Own(_) => FastRoute::OwnQueue,
             };
             io.attachments[index] = Some(Attachment::new(device_inner.clone(), chosen));
-            if !by_ring {
+            if by_own_queue {
                 io.own_queue_devices.push(index);
             }
         }
@@ -70,6 +88,21 @@ impl ReactorCore {
                 let _ = mailbox.post_with(Message::Detach(index), notify);
             }
         }));
+        Ok(())
+    }
+
+    /// Makes the ring for commands to NVMe namespaces, unless it is there.
+    ///
+    /// # Errors
+    /// In one line why there is none. None is made without the main ring, beside which the thread sleeps.
+    fn make_nvme_ring(&self) -> io::Result<()> {
+        if let Err(why) = &self.ring_status {
+            return Err(io::Error::new(io::ErrorKind::Unsupported, why.clone()));
+        }
+        let io = &mut *self.io.borrow_mut();
+        if io.nvme_ring.is_none() {
+            io.nvme_ring = Some(make_nvme_ring(&self.options)?);
+        }
         Ok(())
     }
 
@@ -115,6 +148,83 @@ impl ReactorCore {
         }
     }
 
+    /// Chooses the queues again that have become slow, of devices with nothing in flight here and that no other thread
+    /// measures. The others' turn comes later.
+    #[cold]
+    pub(crate) fn choose_again(&self) {
+        let mut is_any_busy = false;
+        let devices = self.io.borrow().own_queue_devices.clone();
+        for index in devices {
+            let (device_inner, old) = {
+                let io = &*self.io.borrow();
+                let Some(attachment) = &io.attachments[index] else { continue };
+                if !attachment.is_choice_contradicted() || attachment.closing {
+                    continue;
+                }
+                if io.has_requests_of(index) {
+                    is_any_busy = true;
+                    continue;
+                }
+                let old = attachment.measured.clone().expect("a contradicted choice was measured");
+                (attachment.device_inner.clone(), old)
+            };
+            let chosen =
+                choose_measured_again(&old, &device_inner, &self.options, &self.ring_status);
+            let Some(chosen) = chosen.transpose() else {
+                is_any_busy = true;
+                continue;
+            };
+            self.count(Counter::ChosenAgain);
+            let replaced = chosen.and_then(|chosen| self.replace_queue(&device_inner, chosen));
+            if replaced.is_err() {
+                // The old queue works, and stays.
+                let attachment = &mut self.io.borrow_mut().attachments[index];
+                attachment.as_mut().expect("it was found above").measured = None;
+            }
+        }
+        let others = self.attention.get() & !CONTRADICTED;
+        self.attention.set(if is_any_busy { others | CONTRADICTED } else { others });
+    }
+
+    /// Replaces the queue of a device that has nothing in flight here.
+    ///
+    /// # Errors
+    /// When the ring has no room for the device, or epoll none for the queue. Then nothing has changed.
+    fn replace_queue(
+        &self,
+        device_inner: &Arc<DeviceInner>,
+        chosen: RoutedQueue,
+    ) -> io::Result<()> {
+        self.register_queue(&chosen.route)?;
+        let io = &mut *self.io.borrow_mut();
+        let index = device_inner.index().get();
+        let is_by_ring = matches!(chosen.route, QueueRoute::Ring | QueueRoute::Polled);
+        if is_by_ring {
+            io.install(device_inner)?;
+            io.in_flight.devices[index].fast_route = FastRoute::Ring;
+        }
+        let attachment = io.attachments[index].as_mut().expect("the caller has found it");
+        io.detached_calls += attachment.replace_queue(chosen);
+        if attachment.own_queues_ref().next().is_none() {
+            io.own_queue_devices.retain(|other| *other != index);
+        }
+        if let Some(poller) = &mut *self.poller.borrow_mut() {
+            // The old queue's descriptors are closed, and the kernel may reuse their numbers.
+            poller.forget_registered();
+        }
+        Ok(())
+    }
+
+    /// Registers a queue in epoll now, so that no wait for it fails later.
+    fn register_queue(&self, route: &QueueRoute) -> io::Result<()> {
+        if let (QueueRoute::Own(queue), Some(poller)) = (route, &mut *self.poller.borrow_mut())
+            && let Some(notifier) = queue.notifier()
+        {
+            poller.register(notifier)?;
+        }
+        Ok(())
+    }
+
     /// Detaches closed devices that have nothing in flight.
     pub(crate) fn detach_closed(&self) {
         let io = &mut *self.io.borrow_mut();
@@ -140,6 +250,11 @@ impl ReactorCore {
                     busy |= ring.remove(index as u32) == Err(Errno::BUSY);
                 }
             }
+            if let (QueueRoute::Nvme, false, Some(nvme_ring)) =
+                (&attachment.route, busy, &mut io.nvme_ring)
+            {
+                busy |= nvme_ring.remove(index as u32) == Err(Errno::BUSY);
+            }
             if busy {
                 is_any_busy = true;
                 continue;
@@ -151,6 +266,7 @@ impl ReactorCore {
             io.detached_calls += attachment.own_system_calls();
             io.own_queue_devices.retain(|other| *other != index);
             io.attachments[index] = None;
+            io.drop_unused_nvme_ring();
         }
         let others = self.attention.get() & !CLOSING;
         self.attention.set(if is_any_busy { others | CLOSING } else { others });

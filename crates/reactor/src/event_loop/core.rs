@@ -60,8 +60,9 @@ pub struct ReactorCore {
     pub(crate) foreign_fd: OnceCell<OwnedFd>,
     /// A turn for a foreign loop is in progress.
     pub(crate) in_foreign_turn: Cell<bool>,
-    /// Reasons against the fast reap, as bits: [`CLOSING`] when closed devices are still attached, [`USER_CODE`] when code
-    /// that the reactor runs calls it. One byte, so that the hot path loads it once.
+    /// Reasons against the fast reap, as bits: [`CLOSING`] when closed devices are still attached, [`CONTRADICTED`] when a
+    /// queue is to be chosen again, [`USER_CODE`] when code that the reactor runs calls it. One byte, so that the hot path
+    /// loads it once.
     pub(crate) attention: Cell<u8>,
     /// The thread is in [`Reactor::block_on`].
     pub(crate) in_block_on: Cell<bool>,
@@ -80,6 +81,8 @@ impl fmt::Debug for ReactorCore {
 pub(crate) const CLOSING: u8 = 1;
 /// Set in [`ReactorCore::attention`] while code of users runs.
 const USER_CODE: u8 = 2;
+/// Set in [`ReactorCore::attention`] while the queue of a device is to be chosen again.
+pub(crate) const CONTRADICTED: u8 = 4;
 
 /// Marks that one of the reactor's tasks, messages or wakers runs.
 pub(crate) struct UserCodeGuard<'i> {

@@ -4,6 +4,8 @@
 
 // Operations: async functions that always run to their end here.
 pub(crate) mod operation;
+// Completions of tokens, from the kernel's queue to the caller.
+pub(crate) mod completions;
 // The fast path: one request without a task.
 pub(crate) mod push;
 // A `Send` handle, by which other threads run work on a reactor.

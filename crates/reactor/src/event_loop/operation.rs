@@ -538,7 +538,7 @@ impl Operation {
         match requester {
             Requester::Token(token) => {
                 request.tag = Tag(token.get());
-                in_flight.completed.push(Completion::from_request(request));
+                in_flight.completed.push_back(Completion::from_request(request));
             }
             Requester::Future(sender) => {
                 drop(io);

@@ -5,9 +5,11 @@ use std::mem::ManuallyDrop;
 use uringfs_buffer::Buffer;
 use uringfs_device::{DeviceIndex, Op, Payload, Request, Tag};
 use uringfs_ring::Ring;
+use uringfs_ring::nvme::NvmeRing;
 
 use crate::event_loop::core::ReactorCore;
 use crate::io::dispatch::IoDispatch;
+use crate::io::route::FastRoute;
 use crate::tasks::completion::{Completion, Token};
 use crate::tasks::op_result::ResultSender;
 use crate::tasks::waiters::cell_tag;
@@ -63,6 +65,12 @@ impl ReactorCore {
             sqe.push(fast().request(Payload::Buffer(owned(buffer))));
             return Ok(());
         }
+        if device_slot.fast_route == FastRoute::Nvme {
+            return match push_command(io, fast(), buffer) {
+                Ok(()) => Ok(()),
+                Err(buffer) => Err(PushError::QueueFull(buffer)),
+            };
+        }
         // Matched here, so that a result in memory is not merged with the one in registers above.
         match push_slow(io, fast(), Payload::Buffer(owned(buffer))) {
             Ok(()) => Ok(()),
@@ -96,7 +104,7 @@ impl ReactorCore {
         request.end(Ok(bytes));
         let in_flight = &mut self.io.borrow_mut().in_flight;
         in_flight.completed_inline += 1;
-        in_flight.completed.push(Completion::from_request(request));
+        in_flight.completed.push_back(Completion::from_request(request));
     }
 }
 
@@ -117,6 +125,24 @@ impl FastRequest {
         request.epoch_slot = epoch_slot;
         request.set_issued(true);
         request
+    }
+}
+
+/// Pushes a request to an NVMe namespace. Returns the buffer when the queue is full. Out of line, so that the other requests do
+/// not pay for it.
+#[inline(never)]
+fn push_command(
+    io: &mut IoDispatch,
+    fast: FastRequest,
+    buffer: ManuallyDrop<Buffer>,
+) -> Result<(), Buffer> {
+    let payload = Payload::Buffer(ManuallyDrop::into_inner(buffer));
+    match io.nvme_ring.as_mut().and_then(NvmeRing::sqe_slot) {
+        Some(sqe) => {
+            sqe.push(fast.request(payload));
+            Ok(())
+        }
+        None => push_slow(io, fast, payload),
     }
 }
 

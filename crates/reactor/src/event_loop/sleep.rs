@@ -1,22 +1,25 @@
 //! Submits what is pushed and sleeps until a completion, a message or a timer. The thread sleeps in the ring if all
-//! that can complete is in the ring, else in epoll. It parks if nothing is in flight.
+//! that can complete is in the ring, else in epoll. It parks if nothing is in flight. While commands to NVMe namespaces
+//! are in flight it sleeps in their ring, which watches the other one.
 
 use std::io;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use uringfs_device::{Clock, Errno, Ready, Request};
+use uringfs_ring::nvme::NvmeRing;
 use uringfs_ring::{PollEvents, Ring, Wait};
 
 use crate::counters::Counter;
-use crate::event_loop::core::ReactorCore;
+use crate::event_loop::core::{CONTRADICTED, ReactorCore};
+use crate::io::attachment::Attachment;
 use crate::io::dispatch::{IoDispatch, MAILBOX_TAG};
 use crate::io::poller::Poller;
 use crate::tasks::waiters::WaitResult;
 
-/// The longest sleep before the thread checks all sources again, in three cases: a wait for several completions, so that messages and
-/// other queues never wait for the slowest of a batch; a wait that the mailbox's notifier does not end; a wait for other
-/// reactors of the thread.
+/// The longest sleep before the thread checks all sources again, in three cases: a wait for several completions, so
+/// that messages and other queues never wait for the slowest of a batch; a wait that the mailbox's notifier does not
+/// end; a wait for other reactors of the thread.
 pub(crate) const RECHECK_INTERVAL: Duration = Duration::from_millis(1);
 
 impl ReactorCore {
@@ -33,9 +36,8 @@ impl ReactorCore {
     #[inline]
     pub(crate) fn wait(&self, wanted: usize, until: Option<Instant>) -> Result<(), Errno> {
         let io = &mut *self.io.borrow_mut();
-        let is_ring_only = io.own_queue_devices.is_empty()
-            && io.iopoll_ring.is_none()
-            && !io.in_flight.has_backlog();
+        let is_ring_only =
+            io.own_queue_devices.is_empty() && !io.has_more_rings && !io.in_flight.has_backlog();
         if is_ring_only
             && until.is_none()
             && self.mailbox_armed.get()
@@ -67,6 +69,63 @@ impl ReactorCore {
         entered
     }
 
+    /// The same for the ring of commands to NVMe namespaces, or until `limit` has passed. Without `limit` that ring
+    /// watches the other one, which gets the messages.
+    #[inline(always)]
+    pub(crate) fn sleep_in_nvme_ring(
+        &self,
+        nvme_ring: &mut NvmeRing<Request>,
+        wanted: usize,
+        limit: Option<Duration>,
+    ) -> Result<(), Errno> {
+        if !self.mailbox.announce_sleep() {
+            return nvme_ring.enter(0, None);
+        }
+        let timeout = if wanted > 1 { Some(RECHECK_INTERVAL) } else { limit };
+        let entered = nvme_ring.enter(wanted as u32, timeout);
+        self.mailbox.announce_awake();
+        entered
+    }
+
+    /// Waits for a completion of a command to an NVMe namespace, or of the main ring, or for a message.
+    fn wait_for_commands(
+        &self,
+        ring: &mut Ring<Request>,
+        nvme_ring: &mut NvmeRing<Request>,
+        mut limit: Option<Duration>,
+    ) -> Result<(), Errno> {
+        if nvme_ring.is_polled() {
+            let alone = self.is_idle(ring);
+            nvme_ring.enter(alone as u32, None)?;
+            return if !alone || ring.queued() > 0 { ring.enter(0, None) } else { Ok(()) };
+        }
+        self.arm_mailbox(ring);
+        let is_watching = nvme_ring.is_watching();
+        if !is_watching {
+            // Completions from here on make the notifier readable again.
+            ring.silence();
+        }
+        if !is_watching || ring.queued() > 0 {
+            ring.enter(0, None)?;
+        }
+        if ring.has_completed() {
+            return nvme_ring.enter(0, None);
+        }
+        let is_watching = ring.notifier().is_ok_and(|notifier| nvme_ring.watch(notifier));
+        if !is_watching || !self.mailbox_armed.get() {
+            // No event reports a message, or a completion of the other ring.
+            limit = Some(limit.map_or(RECHECK_INTERVAL, |limit| limit.min(RECHECK_INTERVAL)));
+        }
+        self.count(Counter::Sleeps);
+        self.sleep_in_nvme_ring(nvme_ring, 1, limit)
+    }
+
+    /// True if nothing is in flight on the main ring but the wait for messages, for which the loop looks itself: a ring
+    /// beside it that polls for completions may then be the only one to be entered.
+    fn is_idle(&self, ring: &Ring<Request>) -> bool {
+        ring.in_flight() <= self.mailbox_armed.get() as usize
+    }
+
     #[inline(never)]
     pub(crate) fn wait_slow(
         &self,
@@ -76,7 +135,7 @@ impl ReactorCore {
         if io.in_flight.has_backlog() {
             io.push_backlog();
         }
-        io.submit_own()?;
+        self.submit_own(io)?;
         let mut until = [until, self.timers.borrow().next()].into_iter().flatten().min();
         let mut readable = io.ring.is_none();
         let mut now = false;
@@ -95,15 +154,27 @@ impl ReactorCore {
         if now {
             return self.enter_all(io);
         }
+        let commands = io.commands_in_flight();
         if let Some(iopoll_ring) = &mut io.iopoll_ring
             && iopoll_ring.transfers_in_flight() > 0
         {
-            let alone = io.ring.as_ref().is_none_or(|ring| ring.transfers_in_flight() == 0);
+            let alone = io.ring.as_ref().is_none_or(|ring| self.is_idle(ring)) && commands == 0;
             iopoll_ring.enter(alone as u32, None)?;
+            if let (Some(nvme_ring), true) = (&mut io.nvme_ring, commands > 0) {
+                nvme_ring.enter(0, None)?;
+            }
             return match &mut io.ring {
                 Some(ring) if !alone || ring.queued() > 0 => ring.enter(0, None),
                 _ => Ok(()),
             };
+        }
+        if let (Some(ring), Some(nvme_ring)) = (&mut io.ring, &mut io.nvme_ring)
+            && commands > 0
+            && (!readable || nvme_ring.is_polled())
+        {
+            let clock = &self.options.clock;
+            let limit = until.map(|until| until.saturating_duration_since(clock.now()));
+            return self.wait_for_commands(ring, nvme_ring, limit);
         }
         let ring_busy = io.ring.as_ref().is_some_and(|ring| ring.transfers_in_flight() > 0);
         if let Clock::Virtual(clock) = &self.options.clock
@@ -124,6 +195,9 @@ impl ReactorCore {
         if readable {
             return self.wait_in_epoll(io, limit);
         }
+        if let Some(nvme_ring) = &mut io.nvme_ring {
+            nvme_ring.release_dropped_regions();
+        }
         let ring = io.ring.as_mut().expect("a reactor without a ring waits in epoll");
         let armed = self.mailbox_armed.get() as usize;
         if ring.queued() == 0 && ring.in_flight() <= armed {
@@ -143,6 +217,15 @@ impl ReactorCore {
         let entered = ring.enter(1, limit);
         self.mailbox.announce_awake();
         entered
+    }
+
+    /// Submits to the devices' own queues, and notices those that have become slow.
+    pub(crate) fn submit_own(&self, io: &mut IoDispatch) -> Result<(), Errno> {
+        io.submit_own()?;
+        if io.attached_with_own_queue().any(Attachment::is_choice_contradicted) {
+            self.attention.set(self.attention.get() | CONTRADICTED);
+        }
+        Ok(())
     }
 
     /// Sleeps until there is a message, or for `limit`. Called when nothing else can happen.
@@ -166,10 +249,13 @@ impl ReactorCore {
         {
             ring.enter(0, None)?;
         }
-        match &mut io.iopoll_ring {
-            Some(iopoll_ring) if iopoll_ring.queued() > 0 || iopoll_ring.in_flight() > 0 => {
-                iopoll_ring.enter(0, None)
-            }
+        if let Some(iopoll_ring) = &mut io.iopoll_ring
+            && (iopoll_ring.queued() > 0 || iopoll_ring.in_flight() > 0)
+        {
+            iopoll_ring.enter(0, None)?;
+        }
+        match &mut io.nvme_ring {
+            Some(nvme_ring) if nvme_ring.transfers_in_flight() > 0 => nvme_ring.enter(0, None),
             _ => Ok(()),
         }
     }
@@ -224,9 +310,16 @@ impl ReactorCore {
             // Completions from here on make the ring's notifier readable.
             ring.silence();
             ring.enter(0, None)?;
-            if ring.has_completed() {
-                return Ok(());
-            }
+        }
+        if let Some(nvme_ring) = &mut io.nvme_ring {
+            nvme_ring.silence();
+            nvme_ring.enter(0, None)?;
+        }
+        // Only now: both rings must get what was pushed, however busy the first one is.
+        if io.ring.as_ref().is_some_and(Ring::has_completed)
+            || io.nvme_ring.as_ref().is_some_and(NvmeRing::has_completed)
+        {
+            return Ok(());
         }
         // A queue may notice completions only when its descriptor is requested.
         let now = io.own_queues_ready().any(|ready| matches!(ready, Ready::Now));
@@ -240,6 +333,8 @@ impl ReactorCore {
         });
         self.mailbox.announce_awake();
         self.mailbox.notifier().reset();
+        // The reset is one, too.
+        poller.system_calls += 1;
         waited
     }
 
@@ -257,6 +352,9 @@ impl ReactorCore {
         poller.register(self.mailbox.notifier().event().as_fd())?;
         if let Some(ring) = &io.ring {
             poller.register(ring.notifier()?)?;
+        }
+        if let Some(nvme_ring) = &io.nvme_ring {
+            poller.register(nvme_ring.notifier()?)?;
         }
         for ready in io.own_queues_ready() {
             if let Ready::Readable(descriptor) | Ready::ReadableOrAt(descriptor, _) = ready {

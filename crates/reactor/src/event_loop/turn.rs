@@ -2,7 +2,7 @@
 //!
 //! - [`ReactorCore::run_rounds`] reads messages, fires timers, reaps completions, and polls the tasks that this made ready.
 //! - [`ReactorCore::foreign_turn`] also submits, until nothing is left to do before the foreign loop sleeps.
-//! - [`ReactorCore::reap`] also waits for completions of tokens.
+//! - [`ReactorCore::collect`] also waits for completions of tokens, and [`ReactorCore::enter_fast`] does nothing else.
 
 use std::mem;
 use std::task::Poll;
@@ -11,11 +11,11 @@ use std::vec::Drain;
 
 use uringfs_device::{Errno, Ready, Request};
 use uringfs_ring::Ring;
+use uringfs_ring::nvme::NvmeRing;
 
 use crate::counters::Counter;
-use crate::event_loop::core::{CLOSING, Current, Message, ReactorCore, TimerEvent};
-use crate::io::dispatch::{InFlight, IoDispatch};
-use crate::tasks::completion::Completion;
+use crate::event_loop::core::{CLOSING, CONTRADICTED, Current, Message, ReactorCore, TimerEvent};
+use crate::io::dispatch::IoDispatch;
 use crate::tasks::task::{Delivery, RunningTask};
 use crate::tasks::waiters::{WaitResult, Waiter};
 use crate::wake::mailbox::Notify;
@@ -83,27 +83,20 @@ impl Drop for UnreadMessages<'_, '_> {
 }
 
 impl ReactorCore {
-    #[inline]
-    pub(crate) fn reap(
-        &self,
-        min: usize,
-        timeout: Option<Duration>,
-        completed: &mut Vec<Completion>,
-    ) -> Result<(), Errno> {
-        self.check_process()?;
+    /// Submits, and runs rounds until there are `min` completions of tokens, `timeout` has passed, or nothing is left to
+    /// wait for. The completions stay in `in_flight.completed`.
+    ///
+    /// # Errors
+    /// EDEADLK in code that the reactor runs.
+    #[inline(never)]
+    pub(crate) fn collect(&self, min: usize, timeout: Option<Duration>) -> Result<(), Errno> {
         if min == 0 && self.foreign_fd.get().is_some() {
             let _current = self.become_current();
-            // A foreign loop may sleep after this, so it must be a whole turn, which also submits.
-            self.foreign_turn()?;
-            take_completed(&mut self.io.borrow_mut().in_flight.completed, completed);
-            return Ok(());
-        }
-        if timeout.is_none() && self.only_requests_pending() && self.reap_fast(min, completed)? {
-            return Ok(());
+            return self.foreign_turn();
         }
         self.check_not_reentrant()?;
         let _current = self.become_current();
-        let mut until = None;
+        let (mut until, mut has_entered) = (None, false);
         loop {
             self.run_rounds();
             let got = {
@@ -113,13 +106,13 @@ impl ReactorCore {
                     // Before the caller fills the room with new requests.
                     io.push_backlog();
                 }
-                if got >= min || (got > 0 && got + self.outstanding(io) < min) {
-                    take_completed(&mut io.in_flight.completed, completed);
-                    let is_submitted = || {
-                        io.own_queue_devices.is_empty()
-                            && io.ring.as_ref().is_none_or(|ring| ring.queued() == 0)
-                    };
-                    if min > 0 || is_submitted() {
+                let outstanding = self.outstanding(io);
+                if got >= min || (got > 0 && got + outstanding < min) {
+                    let rings = [&io.ring, &io.iopoll_ring].into_iter().flatten();
+                    let is_submitted = io.own_queue_devices.is_empty()
+                        && rings.map(Ring::queued).sum::<usize>() == 0
+                        && (got > 0 || outstanding == 0);
+                    if min > 0 || is_submitted {
                         return Ok(());
                     }
                 }
@@ -133,7 +126,6 @@ impl ReactorCore {
                         break;
                     }
                 }
-                take_completed(&mut self.io.borrow_mut().in_flight.completed, completed);
                 return Ok(());
             }
             if self.outstanding(&self.io.borrow()) == 0 {
@@ -142,11 +134,17 @@ impl ReactorCore {
             if let Some(timeout) = timeout {
                 let until = *until.get_or_insert_with(|| self.options.clock.after(timeout));
                 if self.options.clock.now() >= until {
-                    take_completed(&mut self.io.borrow_mut().in_flight.completed, completed);
-                    return Ok(());
+                    if has_entered {
+                        return Ok(());
+                    }
+                    // Without a call the kernel neither gets nor completes requests.
+                    self.submit()?;
+                    has_entered = true;
+                    continue;
                 }
             }
             self.wait_unless_ready(min - got, until)?;
+            has_entered = true;
         }
     }
 
@@ -175,42 +173,48 @@ impl ReactorCore {
             && !self.tasks.borrow().has_ready()
     }
 
-    /// Reaps when only requests on a ring are awaited: one system call, one look at the ring. False when there is more to do.
-    /// The caller then takes the slow path, which finds the completions that were reaped here.
-    #[inline]
-    pub(crate) fn reap_fast(
-        &self,
-        min: usize,
-        completed: &mut Vec<Completion>,
-    ) -> Result<bool, Errno> {
+    /// Submits, and waits for `min` completions, when only requests on a ring are awaited: one system call. False, without
+    /// one, when there is more to do, or completions are collected already.
+    #[inline(always)]
+    pub(crate) fn enter_fast(&self, min: usize) -> Result<bool, Errno> {
+        // A foreign loop may sleep after a reap that does not wait, so that must be a whole turn.
+        if !self.only_requests_pending() || min == 0 && self.foreign_fd.get().is_some() {
+            return Ok(false);
+        }
         let io = &mut *self.io.borrow_mut();
-        let missing = min.saturating_sub(io.in_flight.completed.len());
-        if !io.own_queue_devices.is_empty() || io.in_flight.has_backlog() {
+        if !io.own_queue_devices.is_empty()
+            || io.in_flight.has_backlog()
+            || !io.in_flight.completed.is_empty()
+            || io.in_flight.has_other_completions
+        {
             return Ok(false);
         }
         io.in_flight.publish_epochs();
-        let entered = match &mut io.iopoll_ring {
-            Some(iopoll_ring) if iopoll_ring.transfers_in_flight() > 0 => {
-                self.enter_iopoll_ring(iopoll_ring, io.ring.as_ref(), missing)?
+        if io.has_more_rings {
+            self.enter_busy_ring(io, min)
+        } else if let Some(ring) = &mut io.ring {
+            self.enter_main_ring(ring, min)
+        } else {
+            Ok(false)
+        }
+    }
+
+    /// Enters the one ring that has transfers in flight. False, without a system call, when there are several.
+    #[inline(always)]
+    fn enter_busy_ring(&self, io: &mut IoDispatch, missing: usize) -> Result<bool, Errno> {
+        let commands = io.commands_in_flight();
+        let IoDispatch { ring, iopoll_ring, nvme_ring, .. } = io;
+        let polled = iopoll_ring.as_ref().map_or(0, Ring::transfers_in_flight);
+        match (ring, iopoll_ring, nvme_ring) {
+            (ring, Some(iopoll_ring), _) if polled > 0 && commands == 0 => {
+                self.enter_iopoll_ring(iopoll_ring, ring.as_ref(), missing)
             }
-            _ => match &mut io.ring {
-                Some(ring) => self.enter_main_ring(ring, missing)?,
-                None => false,
-            },
-        };
-        if !entered {
-            return Ok(false);
+            (ring, _, Some(nvme_ring)) if commands > 0 && polled == 0 => {
+                self.enter_nvme_ring(nvme_ring, ring.as_ref(), missing)
+            }
+            (Some(ring), ..) if commands + polled == 0 => self.enter_main_ring(ring, missing),
+            _ => Ok(false),
         }
-        io.reap_queues();
-        let InFlight { returned, to_wake, tasks_to_wake, for_worker, mailbox_notified, .. } =
-            &io.in_flight;
-        let has_no_waiters = returned.is_empty() && to_wake.is_empty() && tasks_to_wake.is_empty();
-        let is_all_reaped = has_no_waiters && for_worker.is_empty() && !mailbox_notified;
-        if io.in_flight.completed.len() < min || !is_all_reaped {
-            return Ok(false);
-        }
-        take_completed(&mut io.in_flight.completed, completed);
-        Ok(true)
     }
 
     /// Submits, and waits for `missing` completions. False, without a system call, when fewer are in flight on this ring
@@ -246,6 +250,30 @@ impl ReactorCore {
         Ok(true)
     }
 
+    /// The same on the ring of commands to NVMe namespaces. False also when the `other` ring does not watch the mailbox, or this
+    /// one not the other.
+    #[inline(always)]
+    fn enter_nvme_ring(
+        &self,
+        nvme_ring: &mut NvmeRing<Request>,
+        other: Option<&Ring<Request>>,
+        missing: usize,
+    ) -> Result<bool, Errno> {
+        let armed = self.mailbox_armed.get() as usize;
+        let is_other_busy = other.is_some_and(|ring| ring.in_flight() > armed || ring.queued() > 0);
+        if is_other_busy || nvme_ring.transfers_in_flight() < missing {
+            return Ok(false);
+        }
+        if missing == 0 || nvme_ring.is_polled() {
+            nvme_ring.enter(missing as u32, None)?;
+        } else if armed > 0 && nvme_ring.is_watching() {
+            self.sleep_in_nvme_ring(nvme_ring, missing, None)?;
+        } else {
+            return Ok(false);
+        }
+        Ok(true)
+    }
+
     /// Submits once per 64 polls of the root future without a wait in between, so that a task that wakes itself again and
     /// again does not hold up requests. If the submission fails, the next wait reports it.
     pub(crate) fn submit_periodically(&self, polls: u32) {
@@ -263,7 +291,7 @@ impl ReactorCore {
             io.push_backlog();
         }
         if !io.own_queue_devices.is_empty() {
-            io.submit_own()?;
+            self.submit_own(io)?;
         }
         self.enter_all(io)
     }
@@ -284,6 +312,9 @@ impl ReactorCore {
         if let Some(ring) = &self.io.borrow().ring {
             ring.silence();
         }
+        if let Some(nvme_ring) = &self.io.borrow().nvme_ring {
+            nvme_ring.silence();
+        }
         let read = || self.counters.get(Counter::Messages);
         let begin = read();
         for _ in 0..MAX_ROUNDS {
@@ -300,13 +331,16 @@ impl ReactorCore {
             if self.foreign_fd.get().is_none() {
                 return Ok(false);
             }
+            // A new notifier reports only completions after its creation, and a ring that polls none at all.
+            let mut again = self.io.borrow().nvme_ring.as_ref().is_some_and(|ring| {
+                ring.transfers_in_flight() > 0 && (ring.is_polled() || !ring.has_notifier())
+            });
             // From here on the foreign loop sleeps for this reactor.
             self.register_epoll_sources()
                 .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::MFILE))?;
             let now = self.options.clock.now();
             let io = self.io.borrow();
             let mut next = self.timers.borrow().next();
-            let mut again = false;
             for ready in io.own_queues_ready() {
                 match ready {
                     Ready::Now => again = true,
@@ -375,8 +409,9 @@ impl ReactorCore {
             if returned {
                 self.resume_operations();
             }
-            if self.attention.get() & CLOSING != 0 {
+            if self.attention.get() & (CLOSING | CONTRADICTED) != 0 {
                 self.detach_closed();
+                self.choose_again();
             }
             let ready = self.has_ready();
             if ready {
@@ -498,14 +533,5 @@ impl ReactorCore {
         drop(each);
         *self.messages.borrow_mut() = messages;
         self.detach_closed();
-    }
-}
-
-#[inline]
-fn take_completed(from: &mut Vec<Completion>, into: &mut Vec<Completion>) {
-    if into.is_empty() {
-        mem::swap(from, into);
-    } else {
-        into.append(from);
     }
 }

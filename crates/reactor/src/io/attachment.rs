@@ -4,13 +4,17 @@ use std::sync::Arc;
 
 use uringfs_device::queue::QueueKind;
 use uringfs_device::queue::threads::ThreadsQueue;
-use uringfs_device::{Bounds, DeviceInner, Errno, Queue};
+use uringfs_device::{Bounds, DeviceInner, Errno, MeasuredCalibration, Queue};
 
 use crate::io::choose::RoutedQueue;
 use crate::io::route::QueueRoute;
 
 /// Threads of a device's side queue, for requests that no ring carries: discards, zeroing.
 const SIDE_THREADS: usize = 2;
+
+/// How often the queues of a device are measured at most while it is open: a device that is fast and slow in turns keeps
+/// its last queue.
+const MAX_MEASUREMENTS: u32 = 4;
 
 /// A device in this reactor's tables.
 pub(crate) struct Attachment {
@@ -21,6 +25,8 @@ pub(crate) struct Attachment {
     /// Why `kind` was chosen.
     pub(crate) reason: String,
     pub(crate) kind: QueueKind,
+    /// The measurements by which `kind` was chosen, if it was.
+    pub(crate) measured: Option<MeasuredCalibration>,
     /// The device was removed and takes no new requests.
     pub(crate) closing: bool,
 }
@@ -33,6 +39,7 @@ impl Attachment {
             side_queue: None,
             reason: chosen.reason,
             kind: chosen.kind,
+            measured: chosen.measured,
             closing: false,
         }
     }
@@ -56,10 +63,29 @@ impl Attachment {
         self.reason = format!("{}; the driver refused to be polled", self.reason);
     }
 
+    /// True when a queue that was chosen by measuring is to be chosen again: its requests take much longer than measured.
+    pub(crate) fn is_choice_contradicted(&self) -> bool {
+        let times = self.measured.as_ref().map_or(MAX_MEASUREMENTS, |measured| measured.times);
+        match &self.route {
+            QueueRoute::Own(queue) => times < MAX_MEASUREMENTS && queue.is_slower_than_measured(),
+            QueueRoute::Ring | QueueRoute::Polled | QueueRoute::Nvme => false,
+        }
+    }
+
+    /// Replaces the queue, which has nothing in flight. The system calls of the old one are returned.
+    pub(crate) fn replace_queue(&mut self, chosen: RoutedQueue) -> u64 {
+        let old = std::mem::replace(&mut self.route, chosen.route);
+        (self.reason, self.kind, self.measured) = (chosen.reason, chosen.kind, chosen.measured);
+        match old {
+            QueueRoute::Own(queue) => queue.system_calls(),
+            QueueRoute::Ring | QueueRoute::Polled | QueueRoute::Nvme => 0,
+        }
+    }
+
     pub(crate) fn own_queues(&mut self) -> impl Iterator<Item = &mut Box<dyn Queue>> {
         let own = match &mut self.route {
             QueueRoute::Own(queue) => Some(queue),
-            QueueRoute::Ring | QueueRoute::Polled => None,
+            QueueRoute::Ring | QueueRoute::Polled | QueueRoute::Nvme => None,
         };
         own.into_iter().chain(self.side_queue.as_mut())
     }
@@ -67,7 +93,7 @@ impl Attachment {
     pub(crate) fn own_queues_ref(&self) -> impl Iterator<Item = &dyn Queue> {
         let own = match &self.route {
             QueueRoute::Own(queue) => Some(&**queue),
-            QueueRoute::Ring | QueueRoute::Polled => None,
+            QueueRoute::Ring | QueueRoute::Polled | QueueRoute::Nvme => None,
         };
         own.into_iter().chain(self.side_queue.as_deref())
     }

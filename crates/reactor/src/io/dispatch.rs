@@ -9,7 +9,8 @@ use uringfs_device::{
     Bounds, DeviceIndex, DeviceInner, Errno, Failure, Op, Payload, Progress, Ready, Request,
     StepCompletion, Tag,
 };
-use uringfs_ring::{CompletedTransfer, Event, Ring, StepResult, fork_count};
+use uringfs_ring::nvme::{NvmeRing, NvmeStatus};
+use uringfs_ring::{CompletedTransfer, Event, Reaped, Ring, RingCounters, StepResult, fork_count};
 
 use crate::counters::{Counter, Counters};
 use crate::io::attachment::Attachment;
@@ -25,17 +26,30 @@ use crate::tasks::waiters::{
 /// The tag of the ring's poll on the mailbox.
 pub(crate) const MAILBOX_TAG: u64 = u64::MAX;
 
+/// Whether a request was on the IOPOLL ring.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Polled {
+    Yes,
+    No,
+}
+
 /// Queues, devices, and what is in flight.
 pub(crate) struct IoDispatch {
     /// The number of forks when it was made: see [`Self::is_forked`].
     pub(crate) forks: u32,
     pub(crate) ring: Option<Ring<Request>>,
     pub(crate) iopoll_ring: Option<Ring<Request>>,
+    /// For commands to NVMe namespaces. Made for the first of these devices, and dropped after the last one.
+    pub(crate) nvme_ring: Option<NvmeRing<Request>>,
+    /// There is a ring beside the main one, and a device that uses it.
+    pub(crate) has_more_rings: bool,
     pub(crate) attachments: Vec<Option<Attachment>>,
     /// The indexes of devices with queues of their own.
     pub(crate) own_queue_devices: Vec<usize>,
     /// System calls of queues that were detached.
     pub(crate) detached_calls: u64,
+    /// The counters of rings that were dropped.
+    pub(crate) dropped_rings: RingCounters,
     pub(crate) in_flight: InFlight,
 }
 
@@ -43,7 +57,7 @@ pub(crate) struct IoDispatch {
 pub(crate) struct InFlight {
     pub(crate) cells: WaitCells,
     /// Token operations that have ended and not been reaped.
-    pub(crate) completed: Vec<Completion>,
+    pub(crate) completed: VecDeque<Completion>,
     /// Requests of operations that have ended, for delivery to their operations.
     pub(crate) returned: Vec<Request>,
     /// Requests that wait for room in their queue.
@@ -64,6 +78,8 @@ pub(crate) struct InFlight {
     pub(crate) at_worker: usize,
     pub(crate) mode: CompletionMode,
     pub(crate) mailbox_notified: bool,
+    /// [`IoDispatch::next_token`] has found other completions, which a round handles.
+    pub(crate) has_other_completions: bool,
     /// The last request of an epoch has ended, and this is not published yet.
     pub(crate) has_ended_epoch: bool,
     pub(crate) completed_inline: u64,
@@ -113,24 +129,30 @@ impl IoDispatch {
                     None => Err(request),
                 }
             }
+            QueueRoute::Nvme if supports(request.op) => match &mut self.nvme_ring {
+                Some(nvme_ring) => nvme_ring.push(request),
+                None => Err(request),
+            },
             QueueRoute::Ring | QueueRoute::Polled if supports(request.op) => match &mut self.ring {
                 Some(ring) => ring.push(request),
                 None => Err(request),
             },
             // No ring carries it without blocking, so threads do.
-            QueueRoute::Ring | QueueRoute::Polled => match attachment.side_queue() {
-                Ok(queue) => {
-                    let index = request.device.get();
-                    if !self.own_queue_devices.contains(&index) {
-                        self.own_queue_devices.push(index);
+            QueueRoute::Ring | QueueRoute::Polled | QueueRoute::Nvme => {
+                match attachment.side_queue() {
+                    Ok(queue) => {
+                        let index = request.device.get();
+                        if !self.own_queue_devices.contains(&index) {
+                            self.own_queue_devices.push(index);
+                        }
+                        queue.push(request)
                     }
-                    queue.push(request)
+                    Err(error) => {
+                        self.in_flight.on_step(request, Err(error), attachment.bounds());
+                        Ok(())
+                    }
                 }
-                Err(error) => {
-                    self.in_flight.on_step(request, Err(error), attachment.bounds());
-                    Ok(())
-                }
-            },
+            }
         }
     }
 
@@ -193,15 +215,15 @@ impl IoDispatch {
     pub(crate) fn reap_queues(&mut self) {
         let IoDispatch { ring, attachments, in_flight, .. } = self;
         if let Some(ring) = ring {
-            ring.reap(|request, result| {
-                in_flight.take(request, result, |device| bounds_of(attachments, device));
-            });
+            ring.reap(|request, result| in_flight.take(request, result, Polled::No, attachments));
             while let Some(event) = ring.event() {
                 in_flight.take_event(event);
             }
         }
-        if self.iopoll_ring.is_some() {
+        in_flight.has_other_completions = false;
+        if self.has_more_rings {
             self.reap_iopoll_ring();
+            self.reap_nvme_ring();
         }
         if !self.own_queue_devices.is_empty() {
             self.reap_own_queues();
@@ -221,19 +243,69 @@ impl IoDispatch {
         }
     }
 
+    /// The most completions of tokens that there can be without new operations.
+    #[inline(always)]
+    pub(crate) fn tokens_at_most(&self) -> usize {
+        let ring = self.ring.as_ref().map_or(0, Ring::transfers_in_flight);
+        let others = if self.has_more_rings { self.others_in_flight() } else { 0 };
+        ring + others + self.in_flight.completed.len()
+    }
+
+    fn others_in_flight(&self) -> usize {
+        let polled = self.iopoll_ring.as_ref().map_or(0, Ring::transfers_in_flight);
+        polled + self.commands_in_flight()
+    }
+
+    /// The next completion of a token in the ring with requests in flight, without a system call. Others on the way are
+    /// left to [`Self::reap_queues`]: see [`InFlight::has_other_completions`].
+    #[inline(always)]
+    pub(crate) fn next_token(&mut self) -> Option<Completion> {
+        if self.has_more_rings {
+            return self.next_token_of_rings();
+        }
+        let IoDispatch { ring, attachments, in_flight, .. } = self;
+        in_flight.next_token(ring.as_mut()?, Polled::No, attachments)
+    }
+
+    /// The same for a reactor that polls, or that has NVMe namespaces.
+    #[inline(always)]
+    fn next_token_of_rings(&mut self) -> Option<Completion> {
+        let IoDispatch { ring, iopoll_ring, nvme_ring, attachments, in_flight, .. } = self;
+        match (iopoll_ring, nvme_ring) {
+            (Some(iopoll_ring), _) if iopoll_ring.transfers_in_flight() > 0 => {
+                in_flight.next_token(iopoll_ring, Polled::Yes, attachments)
+            }
+            (_, Some(nvme_ring)) if nvme_ring.transfers_in_flight() > 0 => loop {
+                let (request, result) = nvme_ring.reap_one(log_status)?;
+                if in_flight.is_token_done(&request, |bytes| result.is(bytes)) {
+                    in_flight.count_token_done(&request);
+                    return Some(Completion::from_whole_step(request.take()));
+                }
+                in_flight.take_command(request, result, attachments);
+                in_flight.has_other_completions = true;
+            },
+            _ => in_flight.next_token(ring.as_mut()?, Polled::No, attachments),
+        }
+    }
+
     #[inline(never)]
     fn reap_iopoll_ring(&mut self) {
         let IoDispatch { iopoll_ring: Some(iopoll_ring), attachments, in_flight, .. } = self else {
             return;
         };
-        iopoll_ring.reap(|request, result| {
-            if matches!(result.get(), Err(Errno::OPNOTSUPP | Errno::INVAL)) {
-                in_flight.stop_polling(request.device, attachments);
-                in_flight.backlog.push_back(request.take());
-            } else {
-                in_flight.take(request, result, |device| bounds_of(attachments, device));
-            }
-        });
+        iopoll_ring
+            .reap(|request, result| in_flight.take(request, result, Polled::Yes, attachments));
+    }
+
+    #[inline(never)]
+    fn reap_nvme_ring(&mut self) {
+        let IoDispatch { nvme_ring: Some(nvme_ring), attachments, in_flight, .. } = self else {
+            return;
+        };
+        let take = |request: CompletedTransfer<'_, Request>, result| {
+            in_flight.take_command(request, result, attachments);
+        };
+        nvme_ring.reap(take, log_status);
     }
 
     fn reap_own_queues(&mut self) {
@@ -245,7 +317,7 @@ impl IoDispatch {
                 while let Some(StepCompletion { request, result }) = queue.reap() {
                     if self.in_flight.is_token_done(&request, |bytes| result == Ok(bytes)) {
                         self.in_flight.count_token_done(&request);
-                        self.in_flight.completed.push(Completion::from_request(request));
+                        self.in_flight.completed.push_back(Completion::from_whole_step(request));
                     } else {
                         self.in_flight.on_step(request, result, bounds);
                     }
@@ -276,11 +348,14 @@ impl IoDispatch {
         Ok(())
     }
 
+    /// The devices with queues of their own.
+    pub(crate) fn attached_with_own_queue(&self) -> impl Iterator<Item = &Attachment> {
+        self.own_queue_devices.iter().filter_map(|index| self.attachments[*index].as_ref())
+    }
+
     /// When each of the devices' own queues is ready.
     pub(crate) fn own_queues_ready(&self) -> impl Iterator<Item = Ready<'_>> {
-        self.own_queue_devices
-            .iter()
-            .filter_map(|index| self.attachments[*index].as_ref())
+        self.attached_with_own_queue()
             .flat_map(|attachment| attachment.own_queues_ref().map(|queue| queue.ready()))
     }
 
@@ -292,7 +367,10 @@ impl IoDispatch {
                 ring.enter(0, None)?;
             }
         }
-        Ok(())
+        match &mut self.nvme_ring {
+            Some(nvme_ring) if nvme_ring.queued() > 0 => nvme_ring.enter(0, None),
+            _ => Ok(()),
+        }
     }
 
     /// Requests cancellation of the requests with `tag`.
@@ -304,6 +382,9 @@ impl IoDispatch {
         };
         for ring in [&mut self.ring, &mut self.iopoll_ring].into_iter().flatten() {
             ring.cancel(cancel);
+        }
+        if let Some(nvme_ring) = &mut self.nvme_ring {
+            nvme_ring.mark_in_flight(|request| request.cancelled |= request.tag == tag);
         }
         for index in &self.own_queue_devices {
             let attachment =
@@ -334,14 +415,40 @@ impl IoDispatch {
     /// The number of requests in flight anywhere, the worker included.
     pub(crate) fn requests_in_flight(&self) -> usize {
         let rings = [&self.ring, &self.iopoll_ring].into_iter().flatten();
-        let own =
-            self.own_queue_devices.iter().filter_map(|index| self.attachments[*index].as_ref());
         rings.map(Ring::transfers_in_flight).sum::<usize>()
-            + own.map(Attachment::own_in_flight).sum::<usize>()
+            + self.commands_in_flight()
+            + self.attached_with_own_queue().map(Attachment::own_in_flight).sum::<usize>()
             + self.in_flight.backlog.len()
             + self.in_flight.locked.len()
             + self.in_flight.at_worker
             + self.in_flight.for_worker.len()
+    }
+
+    /// True if requests for the device wait or are in flight outside of the rings, or may be.
+    pub(crate) fn has_requests_of(&self, device: usize) -> bool {
+        let InFlight { backlog, locked, at_worker, for_worker, .. } = &self.in_flight;
+        let waiting = backlog.iter().map(|request| request.device).chain(locked.devices());
+        // The devices of completions at the worker are unknown until it returns them.
+        *at_worker + for_worker.len() > 0
+            || self.attachments[device].as_ref().is_some_and(|one| one.own_in_flight() > 0)
+            || waiting.map(DeviceIndex::get).any(|index| index == device)
+    }
+
+    /// The number of commands to NVMe namespaces in flight.
+    pub(crate) fn commands_in_flight(&self) -> usize {
+        self.nvme_ring.as_ref().map_or(0, NvmeRing::transfers_in_flight)
+    }
+
+    /// Drops the ring for commands to NVMe namespaces, and the memory that it has registered, when no attached device takes
+    /// commands.
+    pub(crate) fn drop_unused_nvme_ring(&mut self) {
+        let takes_commands = |one: &Attachment| matches!(one.route, QueueRoute::Nvme);
+        if !self.attachments.iter().flatten().any(takes_commands) {
+            if let Some(nvme_ring) = self.nvme_ring.take() {
+                self.dropped_rings += nvme_ring.counters();
+            }
+            self.has_more_rings = self.iopoll_ring.is_some();
+        }
     }
 
     /// Puts a device into the rings' tables.
@@ -361,29 +468,31 @@ impl IoDispatch {
         Ok(())
     }
 
-    /// Publishes values that are counted elsewhere. `waits` is the number of calls of `epoll_wait`.
+    /// Publishes values that are counted elsewhere. `waits` is the number of calls to wait outside of the rings.
     pub(crate) fn publish_counters(&self, counters: &Counters, waits: u64) {
         counters.set(Counter::CompletedInline, self.in_flight.completed_inline);
         counters.set(Counter::Resumed, self.in_flight.resumed);
-        let mut sum = [0; 5];
-        for ring in [&self.ring, &self.iopoll_ring].into_iter().flatten() {
-            let ring = ring.counters();
-            sum[0] += ring.fixed_files;
-            sum[1] += ring.plain_files;
-            sum[2] += ring.fixed_buffers;
-            sum[3] += ring.plain_buffers;
-            sum[4] += ring.enters;
+        let mut sum = self.dropped_rings;
+        let rings = [&self.ring, &self.iopoll_ring].into_iter().flatten().map(Ring::counters);
+        for ring in rings.chain(self.nvme_ring.as_ref().map(NvmeRing::counters)) {
+            sum += ring;
         }
-        counters.set(Counter::FixedFiles, sum[0]);
-        counters.set(Counter::PlainFiles, sum[1]);
-        counters.set(Counter::FixedBuffers, sum[2]);
-        counters.set(Counter::PlainBuffers, sum[3]);
-        counters.set(Counter::Enters, sum[4]);
-        let own =
-            self.own_queue_devices.iter().filter_map(|index| self.attachments[*index].as_ref());
+        counters.set(Counter::FixedFiles, sum.fixed_files);
+        counters.set(Counter::PlainFiles, sum.plain_files);
+        counters.set(Counter::FixedBuffers, sum.fixed_buffers);
+        counters.set(Counter::PlainBuffers, sum.plain_buffers);
+        counters.set(Counter::Enters, sum.enters);
+        let own = self.attached_with_own_queue();
         let calls: u64 = own.map(Attachment::own_system_calls).sum();
-        counters.set(Counter::OtherCalls, self.detached_calls + waits + calls);
+        let calls = self.detached_calls + waits + calls + sum.notifier_reads;
+        counters.set(Counter::OtherCalls, calls);
     }
+}
+
+/// Logs what the controller has said of a command: the error of the request says less.
+fn log_status(request: &Request, status: NvmeStatus) {
+    let (op, address, length) = (request.op, request.address + request.done(), request.remaining());
+    tracing::warn!(target: "uringfs", event = "nvme_status", ?op, address, length, "{status}");
 }
 
 /// The bounds of a device that is not attached.
@@ -429,18 +538,72 @@ impl InFlight {
         &mut self,
         request: CompletedTransfer<'_, Request>,
         result: StepResult,
-        bounds: impl FnOnce(DeviceIndex) -> Bounds,
+        polled: Polled,
+        attachments: &mut [Option<Attachment>],
     ) {
-        // `push` would build the completion on the stack and copy it from there.
         if self.is_token_done(&request, |bytes| result.is(bytes)) {
             self.count_token_done(&request);
-            let completed = || Completion::from_request(request.take());
-            self.completed.extend(std::iter::once_with(completed));
+            self.completed.push_back(Completion::from_whole_step(request.take()));
         } else if self.is_operation_done(&request, |bytes| result.is(bytes)) {
+            // `push` would build the request on the stack and copy it from there.
             self.returned.extend(std::iter::once_with(|| request.take()));
         } else {
-            let bounds = bounds(request.device);
-            self.on_step(request.take(), result.get(), bounds);
+            self.take_unusual(request, result, polled, attachments);
+        }
+    }
+
+    /// The same on the ring of commands to NVMe namespaces.
+    #[inline(always)]
+    fn take_command(
+        &mut self,
+        request: CompletedTransfer<'_, Request>,
+        result: StepResult,
+        attachments: &mut [Option<Attachment>],
+    ) {
+        self.take(request, result, Polled::No, attachments);
+    }
+
+    /// The next completion of a token in this ring.
+    #[inline(always)]
+    fn next_token(
+        &mut self,
+        ring: &mut Ring<Request>,
+        polled: Polled,
+        attachments: &mut [Option<Attachment>],
+    ) -> Option<Completion> {
+        loop {
+            match ring.reap_one()? {
+                Reaped::Transfer(request, result)
+                    if self.is_token_done(&request, |bytes| result.is(bytes)) =>
+                {
+                    self.count_token_done(&request);
+                    return Some(Completion::from_whole_step(request.take()));
+                }
+                Reaped::Transfer(request, result) => {
+                    self.take_unusual(request, result, polled, attachments);
+                }
+                Reaped::Event => {}
+            }
+            self.has_other_completions = true;
+        }
+    }
+
+    /// The same for a step that needs more than to be delivered, or of an operation.
+    #[cold]
+    pub(crate) fn take_unusual(
+        &mut self,
+        request: CompletedTransfer<'_, Request>,
+        result: StepResult,
+        polled: Polled,
+        attachments: &mut [Option<Attachment>],
+    ) {
+        let result = result.get();
+        if polled == Polled::Yes && matches!(result, Err(Errno::OPNOTSUPP | Errno::INVAL)) {
+            self.stop_polling(request.device, attachments);
+            self.backlog.push_back(request.take());
+        } else {
+            let bounds = bounds_of(attachments, request.device);
+            self.on_step(request.take(), result, bounds);
         }
     }
 
@@ -458,7 +621,7 @@ impl InFlight {
     /// True if the step completes a token operation of one request, all in one step, as nearly every step does. `moved`
     /// returns true if the step moved that many bytes.
     #[inline(always)]
-    fn is_token_done(&self, request: &Request, moved: impl FnOnce(u32) -> bool) -> bool {
+    pub(crate) fn is_token_done(&self, request: &Request, moved: impl FnOnce(u32) -> bool) -> bool {
         is_token(request.tag) && self.is_done_in_one_step(request, moved)
     }
 
@@ -476,7 +639,7 @@ impl InFlight {
 
     /// Counts such an operation as completed inline, and counts the request out of its epoch.
     #[inline(always)]
-    fn count_token_done(&mut self, request: &Request) {
+    pub(crate) fn count_token_done(&mut self, request: &Request) {
         self.completed_inline += 1;
         self.leave_epoch(request.device, request.epoch_slot);
     }
@@ -528,7 +691,7 @@ impl InFlight {
         }
         self.leave_epoch(request.device, request.epoch_slot);
         if is_token(request.tag) {
-            return self.completed.push(Completion::from_request(request));
+            return self.completed.push_back(Completion::from_request(request));
         }
         // A fast-path transfer that a caller awaits.
         let cell = self.cells.close_transfer(cell_from_tag(request.tag));

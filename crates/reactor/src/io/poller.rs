@@ -30,7 +30,7 @@ pub(crate) struct Poller {
     registered: Vec<RawFd>,
     waits: HashMap<CellIndex, (Wait, OwnedFd)>,
     events: Vec<Event>,
-    /// Calls of `epoll_wait`.
+    /// Calls to wait: `epoll_wait`, and the timer's.
     pub(crate) system_calls: u64,
 }
 
@@ -163,6 +163,7 @@ impl Poller {
             self.timer = Some(timer);
         }
         let Some(timer) = &self.timer else { return Ok(()) };
+        self.system_calls += 2;
         let _ = rustix::io::read(timer, &mut [0u8; 8]);
         // 0 would disarm the timer.
         let after = after.map_or(Duration::ZERO, |after| after.max(Duration::from_nanos(1)));

@@ -11,6 +11,8 @@ pub(crate) enum QueueRoute {
     Ring,
     /// Reads and writes over the IOPOLL ring, the rest over the main ring.
     Polled,
+    /// As commands to an NVMe namespace, over the ring of these.
+    Nvme,
     /// Over a queue that serves only this device.
     Own(Box<dyn Queue>),
 }
@@ -24,12 +26,14 @@ pub(crate) enum FastRoute {
     Ring,
     /// Reads and writes over the IOPOLL ring.
     Polled,
+    /// Reads and writes as commands, over the ring of these.
+    Nvme,
     /// Over a queue that serves only this device: see its attachment.
     OwnQueue,
 }
 
 impl FastRoute {
-    /// The ring for new reads and writes.
+    /// The ring for new reads and writes. `None` also for commands, which take another kind of ring.
     #[inline(always)]
     pub(crate) fn ring<'r>(
         self,

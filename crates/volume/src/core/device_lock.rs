@@ -17,7 +17,8 @@ use rustix::fs::{
 };
 use uringfs_device::backend::in_use::backing_stores;
 use uringfs_device::backend::nbd::NbdTarget;
-use uringfs_device::{Device, DeviceIndex, DeviceUse, Errno, KernelTarget, UseKind};
+use uringfs_device::backend::nvme::block_device_of;
+use uringfs_device::{Device, DeviceIndex, DeviceUse, Errno, UseKind};
 use uringfs_reactor::ForkDetector;
 
 pub(crate) use super::named_lock::LockKind;
@@ -121,7 +122,7 @@ impl DeviceLock {
                 Some(NamedLock::acquire(name, kind).map_err(|held| open_by(purpose, name, held))?);
             return Ok(lock);
         }
-        let KernelTarget::Descriptor(descriptor) = backend.kernel_target() else {
+        let Some(descriptor) = backend.identity() else {
             // Only this process reaches its memory: no `flock` is needed.
             let target =
                 backend.shared_memory().map_or(LockTarget::Memory(index), LockTarget::SharedMemory);
@@ -151,10 +152,9 @@ impl DeviceLock {
     /// The names of its locks, as [`Holder::lock`]. A device of which it uses a part has none: other parts may be other volumes.
     pub(crate) fn names(&self) -> Vec<String> {
         let backend = self.device.core().backend();
-        let own = match (backend.shared_name(), backend.kernel_target()) {
+        let own = match (backend.shared_name(), backend.identity()) {
             (Some(name), _) => Some(name.to_owned()),
-            (None, KernelTarget::Descriptor(descriptor)) => name_of_descriptor(descriptor),
-            (None, _) => None,
+            (None, identity) => identity.and_then(name_of_descriptor),
         };
         let below = self.below.iter().filter(|lower| lower.is_whole);
         let below = below.filter_map(|lower| name_of_descriptor(lower.file.as_fd()));
@@ -181,7 +181,7 @@ impl Drop for DeviceLock {
             return;
         }
         // Not left to the close of the descriptor: a reactor that is not turning may keep that open.
-        if let KernelTarget::Descriptor(descriptor) = self.device.core().backend().kernel_target() {
+        if let Some(descriptor) = self.device.core().backend().identity() {
             let _ = flock(descriptor, FlockOperation::Unlock);
         }
     }
@@ -196,6 +196,9 @@ pub(crate) fn require_closed(path: &Path) -> Result<(), Error> {
         return Holder::find(path)
             .map_or(Ok(()), |holder| Err(open_elsewhere(VOLUME, Some(&holder))));
     }
+    // A namespace of an NVMe device is locked by its block device.
+    let block_path = block_device_of(path);
+    let path = block_path.as_deref().unwrap_or(path);
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
     // A later read or write of the path reports why it cannot be opened.
     let Ok(file) = open(path, flags, Mode::empty()) else { return Ok(()) };
@@ -364,6 +367,8 @@ impl Holder {
             let name = target.ok()?.canonical().to_string();
             return named_lock::holder(&name).map(|holder| Holder::new(holder.process, name));
         }
+        let block_path = block_device_of(path);
+        let path = block_path.as_deref().unwrap_or(path);
         if let Some(holder) = Holder::of(&stat(path).ok()?)? {
             return Some(holder);
         }

@@ -8,6 +8,7 @@ use super::volume_path::VolumePath;
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use uringfs::device::Access;
+use uringfs::device::backend::nvme::is_namespace;
 use uringfs_lab::Error;
 use uringfs_lab::targets::{Target, TargetInfo, Volumes, inspect, probe_device};
 
@@ -39,7 +40,7 @@ pub(super) fn whole_volume(argument: &OsStr, verb: &str) -> Result<OsString, Err
 /// It is in use, or neither a file nor a block device.
 pub(super) fn inspect_for_write(path: &Path) -> Result<TargetInfo, Error> {
     let shown = for_message(path);
-    if is_uri(path) {
+    if is_uri(path) || is_namespace(path) {
         let device = open_device(path, Access::ReadWrite)?;
         let geometry = device.geometry();
         let unreadable = |error| Error::run(shown.to_string()).because(error);

@@ -57,6 +57,16 @@ fn json_has_the_geometry_the_queue_and_every_feature() {
     }
     assert!(found["geometry"]["fua"].is_boolean());
     assert!(!found["queue"]["reason"].as_str().unwrap().is_empty());
+    let measured = &found["queue"]["measured"];
+    if !measured.is_null() {
+        assert_eq!(measured["depths"], serde_json::json!([1, 32]));
+        let queues = measured["queues"].as_array().unwrap();
+        let rounds = |queue: &Value| queue["rounds"].as_array().unwrap().len();
+        assert!(queues.iter().all(|queue| rounds(queue) == rounds(&queues[0])), "{measured}");
+        let rates = |round: &Value| round["reads_per_second"].as_array().unwrap().len();
+        let queues = queues.iter().flat_map(|queue| queue["rounds"].as_array().unwrap());
+        assert!(queues.clone().all(|round| rates(round) == 2 && round["disturbed"].is_boolean()));
+    }
     assert!(!found["registered_memory"]["reason"].as_str().unwrap().is_empty());
     assert!(!found["tier"].as_str().unwrap().is_empty());
     for feature in found["features"].as_array().unwrap() {

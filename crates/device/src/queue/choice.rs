@@ -1,0 +1,170 @@
+//! The rule by which measured rates decide between queues. It is a function of the samples alone, so tests give it
+//! samples.
+//!
+//! # The rule
+//!
+//! The first queue that works is taken unless another one is *clearly better*. Queues are in this order: the ring, which
+//! names registered files and memory, polls, and waits for sockets; calls, where reads complete within them; AIO, for which
+//! a reactor must wait in epoll; threads. Each later queue is compared with the one taken so far, round by round, by the
+//! ratio of their rates in the same round: what slows the whole machine slows both. A queue is clearly better
+//!
+//! - if in each of at least [`MIN_ROUNDS`] rounds it is faster at the geometric mean over the depths, in the median round by
+//!   [`MIN_GAIN`], and at no depth slower than [`MAX_LOSS`]. Between queues that are equally fast, the chance to win one
+//!   round is a half, and so that of winning all of 5 rounds is 1/32, of 7 rounds 1/128, whatever the distribution of the
+//!   noise. Besides, a gain below the margin is not worth what the ring has;
+//! - or if it is at least [`FAR_BETTER`] times as fast at every depth in each of at least [`MIN_FAR_ROUNDS`] rounds. This is
+//!   for devices so slow that few rounds were measured: no noise makes all these samples differ so much.
+//!
+//! A round does not count in the first case if either queue was *disturbed* in it: the thread had to wait for a processor,
+//! or the rate was below half of the queue's own median. Without enough rounds that count, the queue taken so far stays.
+//!
+//! The margins bound the loss: a queue that is as fast at one depth, and within the margin at the mean, is at most 10 %
+//! faster at the other depth. So the queue that was taken has at least 0.9 of the best rate there.
+
+use std::fmt::Write;
+
+use crate::interface::calibration::{DEPTHS, QueueSamples, median};
+use crate::interface::kind::QueueKind;
+
+/// The fewest rounds that prove a small difference.
+pub(crate) const MIN_ROUNDS: usize = 5;
+/// The ratio in the median round from which on a queue is better, at the geometric mean over the depths.
+const MIN_GAIN: f64 = 1.05;
+/// The ratio in the median round from which on a queue is no worse at a depth.
+const MAX_LOSS: f64 = 0.95;
+/// The fewest rounds that prove a large difference.
+const MIN_FAR_ROUNDS: usize = 3;
+/// A large difference.
+const FAR_BETTER: f64 = 2.0;
+/// A rate below this part of the median of all rounds is a disturbed sample.
+const DISTURBED: f64 = 0.5;
+
+/// The choice between measured queues.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Choice {
+    /// The chosen queue, as an index of the samples.
+    pub(crate) index: usize,
+    /// The queue that would have been taken otherwise, and how it lost. `None` if the first that works is chosen.
+    over: Option<(QueueKind, Advantage)>,
+}
+
+/// By what a queue is clearly better.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Advantage {
+    /// It was faster in each of the rounds that count, whose number this is.
+    EachRound(usize),
+    /// It was far better in all rounds.
+    Far,
+}
+
+/// Chooses by the rule above.
+///
+/// # Panics
+/// Without a queue.
+pub(crate) fn choose(queues: &[QueueSamples]) -> Choice {
+    assert!(!queues.is_empty(), "there is no queue");
+    let mut working = (0..queues.len()).filter(|index| works(&queues[*index]));
+    let mut choice = Choice { index: working.next().unwrap_or(0), over: None };
+    for index in working {
+        let taken = &queues[choice.index];
+        if let Some(advantage) = advantage(&queues[index], taken) {
+            choice = Choice { index, over: Some((taken.kind, advantage)) };
+        }
+    }
+    choice
+}
+
+/// True if no read has failed.
+fn works(queue: &QueueSamples) -> bool {
+    queue.rounds.iter().all(|round| round.rates.iter().all(|rate| *rate > 0.0))
+}
+
+/// By what `queue` is clearly better than `taken`, if it is. Both work.
+fn advantage(queue: &QueueSamples, taken: &QueueSamples) -> Option<Advantage> {
+    let ratios: Vec<[f64; DEPTHS.len()]> = queue
+        .rounds
+        .iter()
+        .zip(&taken.rounds)
+        .map(|(ours, theirs)| std::array::from_fn(|depth| ours.rates[depth] / theirs.rates[depth]))
+        .collect();
+    let is_far = |ratios: &[f64; DEPTHS.len()]| ratios.iter().all(|ratio| *ratio >= FAR_BETTER);
+    if ratios.len() >= MIN_FAR_ROUNDS && ratios.iter().all(is_far) {
+        return Some(Advantage::Far);
+    }
+    let disturbed = [disturbed_rounds(queue), disturbed_rounds(taken)];
+    let counts = |round: &usize| !disturbed.iter().any(|rounds| rounds[*round]);
+    let counted: Vec<_> = (0..ratios.len()).filter(counts).map(|round| ratios[round]).collect();
+    let mean = |ratios: &[f64; DEPTHS.len()]| {
+        ratios.iter().product::<f64>().powf(1.0 / DEPTHS.len() as f64)
+    };
+    let means: Vec<f64> = counted.iter().map(mean).collect();
+    let is_faster = means.iter().all(|mean| *mean > 1.0);
+    let loses_nowhere = (0..DEPTHS.len())
+        .all(|depth| median(counted.iter().map(|ratios| ratios[depth]).collect()) >= MAX_LOSS);
+    let rounds = counted.len();
+    (rounds >= MIN_ROUNDS && is_faster && loses_nowhere && median(means) >= MIN_GAIN)
+        .then_some(Advantage::EachRound(rounds))
+}
+
+/// For each round, whether the queue was disturbed in it.
+fn disturbed_rounds(queue: &QueueSamples) -> Vec<bool> {
+    let medians = queue.medians();
+    let is_low = |(rate, median): (&f64, &f64)| *rate < DISTURBED * median;
+    queue
+        .rounds
+        .iter()
+        .map(|round| round.is_disturbed || round.rates.iter().zip(&medians).any(is_low))
+        .collect()
+}
+
+/// The choice in one sentence, with the rates.
+pub(crate) fn reason(queues: &[QueueSamples], choice: &Choice) -> String {
+    let rates = |queue: &QueueSamples| queue.medians().map(thousands).join(" and ");
+    let others = queues.iter().enumerate().filter(|(index, _)| *index != choice.index);
+    let others = others.map(|(_, queue)| match works(queue) {
+        true => format!("{} {}", queue.kind, rates(queue)),
+        false => format!("{} failing", queue.kind),
+    });
+    let chosen = &queues[choice.index];
+    let mut text = format!(
+        "{} does {} reads per second at depths {}, against {}",
+        chosen.kind,
+        rates(chosen),
+        DEPTHS.map(|depth| depth.to_string()).join(" and "),
+        others.collect::<Vec<_>>().join(", "),
+    );
+    let product = |queue: &QueueSamples| queue.medians().iter().product::<f64>();
+    let is_behind = queues.iter().any(|queue| works(queue) && product(queue) > product(chosen));
+    // Writing to a string cannot fail.
+    let _ = match choice.over {
+        Some((other, Advantage::EachRound(rounds))) => {
+            write!(text, "; it was faster than {other} in each of {rounds} rounds")
+        }
+        Some((other, Advantage::Far)) => {
+            write!(text, "; it was at least twice as fast as {other} in every round")
+        }
+        None if is_behind => write!(
+            text,
+            "; another queue must be {:.0} % faster, in each of {MIN_ROUNDS} undisturbed rounds or more, and slower at \
+             no depth",
+            100.0 * (MIN_GAIN - 1.0)
+        ),
+        None => Ok(()),
+    };
+    let rounds = chosen.rounds.len();
+    let disturbed: Vec<_> =
+        queues.iter().filter(|queue| works(queue)).map(disturbed_rounds).collect();
+    let disturbed = (0..rounds).filter(|round| disturbed.iter().any(|queue| queue[*round]));
+    match disturbed.count() {
+        0 => text,
+        1 => text + &format!("; 1 of {rounds} rounds was disturbed"),
+        count => text + &format!("; {count} of {rounds} rounds were disturbed"),
+    }
+}
+
+fn thousands(rate: f64) -> String {
+    if rate < 10_000.0 { format!("{rate:.0}") } else { format!("{:.0} k", rate / 1000.0) }
+}
+
+#[cfg(test)]
+mod tests;
