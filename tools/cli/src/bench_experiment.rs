@@ -99,7 +99,7 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
     }
     let results = prepared.run(&conditions, |results| match arguments.json {
         true => Ok(()),
-        false => print(&format!("{}\n", experiments::text(results))),
+        false => progress.suspend(|| print(&format!("{}\n", experiments::text(results)))),
     });
     drop(progress);
     let results = results?;

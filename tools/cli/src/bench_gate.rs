@@ -73,7 +73,7 @@ pub struct GateArguments {
     #[command(flatten)]
     common: Common,
 
-    /// Run this many pairs; one is enough for the counters [default: 10, with --machine vm 5]
+    /// Run this many pairs, and as many again if a figure got worse; one is enough for the counters [default: 10, with --machine vm 5]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000))]
     pairs: Option<u32>,
 

@@ -21,8 +21,9 @@ pub struct Arguments {
     #[arg(long = "key", value_name = "KEY=VALUE", hide = true)]
     keys: Vec<String>,
 
-    /// The I/O engine: uringfs (the default), ring (a bare io_uring loop), psync, threads,
-    /// vhost-user (a disk of a vhost-user-blk server, if built in) or fio
+    /// The I/O engine: uringfs (the default), ring (a bare io_uring loop), nvme-passthru (a
+    /// bare loop of NVMe commands to /dev/ngXnY), psync, threads, vhost-user (a disk of a
+    /// vhost-user-blk server, if built in) or fio
     #[arg(long, value_name = "NAME")]
     engine: Option<String>,
 

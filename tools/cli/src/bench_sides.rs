@@ -43,8 +43,9 @@ pub struct JobFileOptions {
 }
 
 /// The keys by which runs differ, for the help.
-pub const KEYS: &str = "  engine=NAME       uringfs (the default), ring, psync, threads, or fio;
-                    io_uring and libaio are fio with this ioengine
+pub const KEYS: &str =
+    "  engine=NAME       uringfs (the default), ring, nvme-passthru, psync, threads, or
+                    fio; io_uring, io_uring_cmd and libaio are fio with this ioengine
   exec=PATH         another build of uringfs, or a fio
   target=TARGET     the key filename of each job, and ${TARGET} in job files
   SWITCH=VALUE      a switch of uringfs, as in direct.simple_read=off

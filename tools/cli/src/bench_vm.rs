@@ -8,12 +8,13 @@ use uringfs_lab::Error;
 use uringfs_lab::job::JobSet;
 use uringfs_lab::report::Format;
 use uringfs_lab::vm::guest::GuestDevice;
-use uringfs_lab::vm::{GuestRunner, functional, jobs, standard};
+use uringfs_lab::vm::{GuestRunner, functional, jobs, passthrough, standard};
 
 /// The arguments of the command.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// fio job files, or `experiment NAME`; if omitted, a fixed set of measurements, printed as a table
+    /// fio job files, or `experiment NAME`, or `passthrough` (NVMe passthrough beside the block
+    /// device); if omitted, a fixed set of measurements, printed as tables
     jobs: Vec<PathBuf>,
 
     /// The device in the guest: null_blk or nvme [default: null_blk; for the table, both]
@@ -44,10 +45,18 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
 
 /// The work to do in guests, parsed from the arguments.
 enum GuestWork {
-    Table(Vec<GuestDevice>),
+    Tables(Vec<GuestDevice>, Passthrough),
+    Passthrough,
     Jobs(GuestDevice, Vec<JobSet>),
     Experiment(GuestDevice, String),
     Tests(Vec<PathBuf>),
+}
+
+/// Whether the tables have one of NVMe passthrough.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Passthrough {
+    With,
+    Without,
 }
 
 impl GuestWork {
@@ -58,10 +67,17 @@ impl GuestWork {
         }
         let words: Vec<_> = arguments.jobs.iter().map(|word| word.to_str()).collect();
         match words[..] {
-            [] => Ok(Self::Table(match device {
-                None => vec![GuestDevice::NullBlk, GuestDevice::Nvme],
-                Some(device) => vec![device],
-            })),
+            [] => Ok(match device {
+                None => {
+                    let devices = vec![GuestDevice::NullBlk, GuestDevice::Nvme];
+                    Self::Tables(devices, Passthrough::With)
+                }
+                Some(device) => Self::Tables(vec![device], Passthrough::Without),
+            }),
+            [Some("passthrough")] if device.is_some() => {
+                Err(Error::input("passthrough: its device is nvme; give no --device"))
+            }
+            [Some("passthrough")] => Ok(Self::Passthrough),
             [Some("experiment"), Some(name)] => {
                 uringfs_lab::experiments::find(name)?;
                 Ok(Self::Experiment(one, name.to_owned()))
@@ -80,9 +96,19 @@ impl GuestWork {
             Format::Json => format!("{json:#}\n"),
         };
         match self {
-            Self::Table(devices) => {
+            Self::Tables(devices, with) => {
                 let measured = standard::run(runner, &devices)?;
-                Ok((render(standard::table(&measured), standard::json(&measured)), true))
+                let (mut text, mut json) = (standard::table(&measured), standard::json(&measured));
+                if with == Passthrough::With {
+                    let measured = passthrough::run(runner)?;
+                    text += &format!("\n{}", passthrough::table(&measured));
+                    json["passthrough"] = passthrough::json(&measured)["passthrough"].take();
+                }
+                Ok((render(text, json), true))
+            }
+            Self::Passthrough => {
+                let measured = passthrough::run(runner)?;
+                Ok((render(passthrough::table(&measured), passthrough::json(&measured)), true))
             }
             Self::Jobs(device, sets) => {
                 let measured = jobs::run(runner, device, &sets)?;

@@ -229,8 +229,8 @@ enum Bench {
     /// Compare with a baseline: what got slower, and which counters changed.
     ///
     /// Runs the jobs of the baseline as they were recorded. The gate fails if a rate or the CPU time per I/O got worse, as
-    /// a multiple of a bare io_uring loop's, or if a counter changed its kind: a lock, a thread, or a fallback where none was. If
-    /// nothing changed, at most 0.5 % of gates fail.
+    /// a multiple of a bare io_uring loop's, or if a counter changed its kind: a lock, a thread, or a fallback where none was. A
+    /// figure that got worse is measured twice, and has to be worse both times.
     #[command(after_help = bench_gate::GATE_HELP)]
     Gate(bench_gate::GateArguments),
     /// Run the same jobs with each combination of some values, and print tables.

@@ -21,7 +21,18 @@ pub enum Eta {
 }
 
 /// The progress line; dropping it clears the line.
-pub struct Progress(Option<(Sender<()>, JoinHandle<()>)>);
+pub struct Progress(Option<Drawer>);
+
+/// The thread that shows the progress.
+struct Drawer {
+    /// The line on a terminal.
+    bar: Option<ProgressBar>,
+    end: Sender<()>,
+    thread: JoinHandle<()>,
+}
+
+/// The length of the bar is that of the whole.
+const BAR_LENGTH: u64 = 1000;
 
 impl Progress {
     /// Starts to draw `live` on a terminal.
@@ -32,31 +43,40 @@ impl Progress {
     /// Starts to show `live`, or does nothing.
     pub fn start_when(eta: Eta, live: &Arc<RunProgress>) -> Self {
         let is_terminal = std::io::stderr().is_terminal();
-        let show = match eta {
-            Eta::Auto | Eta::Always if is_terminal => draw,
-            Eta::Always => print_lines,
+        let bar = match eta {
+            Eta::Auto | Eta::Always if is_terminal => Some(ProgressBar::new(BAR_LENGTH)),
+            Eta::Always => None,
             Eta::Auto | Eta::Never => return Self(None),
         };
-        let live = Arc::clone(live);
+        let (live, drawn) = (Arc::clone(live), bar.clone());
         let (end, ended) = channel();
         // A separate thread, so the threads of jobs only publish their figures.
-        let drawer = std::thread::spawn(move || show(&live, &ended));
-        Self(Some((end, drawer)))
+        let thread = std::thread::spawn(move || match drawn {
+            Some(bar) => draw(&bar, &live, &ended),
+            None => print_lines(&live, &ended),
+        });
+        Self(Some(Drawer { bar, end, thread }))
+    }
+
+    /// Prints something while the line is away, so that on a terminal neither is in the other.
+    pub fn suspend<T>(&self, print: impl FnOnce() -> T) -> T {
+        match &self.0 {
+            Some(Drawer { bar: Some(bar), .. }) => bar.suspend(print),
+            _ => print(),
+        }
     }
 }
 
 /// Draws a line until the end, then clears it.
-fn draw(live: &RunProgress, ended: &Receiver<()>) {
+fn draw(bar: &ProgressBar, live: &RunProgress, ended: &Receiver<()>) {
     // The interval at which new figures are published.
     const REDRAW_INTERVAL: Duration = Duration::from_millis(500);
-    const BAR_LENGTH: u64 = 1000;
     const BAR_COLUMNS: usize = "* [--------------------] ".len();
     // On a narrower terminal the words need the room of the bar.
     const MIN_COLUMNS_WITH_BAR: usize = 100;
     let style =
         |template| ProgressStyle::with_template(template).expect("the template is a constant");
     let (with_bar, words_alone) = (style("{spinner} [{bar:20}] {wide_msg}"), style("{wide_msg}"));
-    let bar = ProgressBar::new(BAR_LENGTH);
     loop {
         let now = live.snapshot();
         let share = now.estimate.map_or(0.0, |estimate| estimate.share);
@@ -99,10 +119,10 @@ fn print_lines(live: &RunProgress, ended: &Receiver<()>) {
 
 impl Drop for Progress {
     fn drop(&mut self) {
-        if let Some((end, drawer)) = self.0.take() {
+        if let Some(Drawer { end, thread, .. }) = self.0.take() {
             drop(end);
             // The thread only draws: a panic in it must not lose the report.
-            let _ = drawer.join();
+            let _ = thread.join();
         }
     }
 }

@@ -15,6 +15,9 @@ pub enum ErrorKind {
     Interrupted,
 }
 
+/// The errors of a target that is full or gone, which is no fault of the job.
+pub(crate) const LOST_TARGET: [Errno; 4] = [Errno::NOSPC, Errno::DQUOT, Errno::NODEV, Errno::NXIO];
+
 /// An error of the lab. `Display` writes one line.
 #[derive(Debug)]
 pub struct Error {

@@ -58,4 +58,5 @@ mod random;
 // The error of the lab, and exit codes.
 mod error;
 
+pub(crate) use error::LOST_TARGET;
 pub use error::{Error, ErrorKind};

@@ -17,8 +17,11 @@ pub struct Permutation {
 }
 
 impl Permutation {
+    /// The greatest length.
+    pub const MAX_LENGTH: u64 = 1 << 62;
+
     /// # Panics
-    /// If `length` is 0 or above 2^62.
+    /// If `length` is 0 or above [`Self::MAX_LENGTH`].
     pub fn new(length: u64, seed: u64) -> Self {
         let mut random = Random::new(seed);
         let mix = BijectiveMix::new(length, &mut random);
@@ -67,7 +70,7 @@ pub struct Scatter {
 
 impl Scatter {
     /// # Panics
-    /// If `length` is 0 or above 2^62.
+    /// If `length` is 0 or above [`Permutation::MAX_LENGTH`].
     pub fn new(length: u64, seed: u64) -> Self {
         let mut random = Random::new(seed);
         let mix = BijectiveMix::new(length, &mut random);
@@ -102,7 +105,7 @@ struct BijectiveMix {
 impl BijectiveMix {
     /// A mix over the smallest power of two, at least 4, that holds `length` numbers.
     fn new(length: u64, random: &mut Random) -> Self {
-        assert!((1..=1 << 62).contains(&length), "length is 0 or above 2^62");
+        assert!((1..=Permutation::MAX_LENGTH).contains(&length), "length is 0 or above 2^62");
         // The generator has its full period only over four numbers or more.
         let bits = length.next_power_of_two().trailing_zeros().max(2);
         let mut mix = Self { mask: (1 << bits) - 1, shift: bits.div_ceil(2), factors: [1; 2] };

@@ -19,7 +19,7 @@ const DEPTH: u32 = 8;
 
 /// All engines for files except fio, which is a separate program.
 fn engines() -> impl Iterator<Item = EngineKind> {
-    let others = ["fio", "vhost-user"];
+    let others = ["fio", "nvme-passthru", "vhost-user"];
     EngineKind::ALL.iter().copied().filter(move |kind| !others.contains(&kind.name()))
 }
 

@@ -224,70 +224,125 @@ fn a_slow_down_of_5_percent_is_found_in_95_of_100_comparisons() {
     }
 }
 
-/// The rounds of a baseline and of a gate, as by default, and the figures that the gate judges: those of four jobs.
+/// The rounds of a baseline and of each measurement of a gate, as by default, and the figures that the gate judges: those of four jobs.
 const RECORDED_PAIRS: usize = 20;
 const GATE_PAIRS: usize = 10;
 const FIGURES: usize = 8;
 
-/// The figures of a series of rounds, as logarithms of multiples of the control's.
-fn rounds(noise: &mut Noise, count: usize, random: &mut Random) -> Vec<f64> {
-    let round = |_| {
-        let speed = [noise.next(random), noise.next(random)];
-        // The control comes first or last.
-        if random.bits() & 1 == 0 { speed[0] - speed[1] } else { speed[1] - speed[0] }
-    };
-    (0..count).map(round).collect()
+/// A shift lasts for so many rounds, or as long as the measurement.
+const SHIFTED_PAIRS: usize = 20;
+
+/// Gates under noise.
+struct Gates {
+    noise: Noise,
+    /// The rounds of the baseline.
+    recorded_pairs: usize,
+    /// The standard deviation of what the machine adds to all figures of a measurement as a whole, as its other work costs
+    /// the jobs more or less than the control.
+    shift: f64,
 }
 
-/// Whether one figure fails a gate whose program has the rate `ratio` of the recorded one; and the smallest slow-down that it claims to find.
-fn gate_fails(noise: &Noise, ratio: f64, random: &mut Random) -> (bool, f64) {
-    let error = 2.0 * FALSE_ALARMS / FIGURES as f64;
-    let least = (EFFECT / 2.0).ln_1p();
-    let mut series = |count| {
-        let mut noise = noise.clone();
-        noise.begin(random);
-        rounds(&mut noise, count, random)
-    };
-    let (recorded, mut now) = (series(RECORDED_PAIRS), series(GATE_PAIRS));
-    now.iter_mut().for_each(|log| *log += ratio.ln());
-    let interval = RatioInterval::of_separate_runs(&recorded, &now, error);
-    let found = smallest_found(
-        pooled_deviation(&recorded, &now),
-        (RECORDED_PAIRS, GATE_PAIRS),
-        error,
-        least,
-    );
-    (interval.high < 1.0 && -interval.ratio.ln() >= least, found)
+struct GateOutcome {
+    is_measured_twice: bool,
+    fails: bool,
+    /// The smallest slow-down of the first figure that the gate claims to find.
+    finds: f64,
+}
+
+impl Gates {
+    /// The series of so many figures, as logarithms of multiples of the control's.
+    fn measure(
+        &self,
+        figures: usize,
+        count: usize,
+        ratio: f64,
+        random: &mut Random,
+    ) -> Vec<Vec<f64>> {
+        let shifts: Vec<f64> =
+            (0..count.div_ceil(SHIFTED_PAIRS)).map(|_| random.normal() * self.shift).collect();
+        let mut figure = |_| {
+            let mut noise = self.noise.clone();
+            noise.begin(random);
+            let round = |round: usize| {
+                let speed = [noise.next(random), noise.next(random)];
+                // The control comes first or last.
+                let at = random.bits() as usize & 1;
+                speed[at] - speed[1 - at] + ratio.ln() + shifts[round / SHIFTED_PAIRS]
+            };
+            (0..count).map(round).collect()
+        };
+        (0..figures).map(&mut figure).collect()
+    }
+
+    /// A gate of so many figures, whose program has the rate `ratio` of the recorded one.
+    fn gate(&self, figures: usize, ratio: f64, random: &mut Random) -> GateOutcome {
+        let error = 2.0 * FALSE_ALARMS / FIGURES as f64;
+        let least = (EFFECT / 2.0).ln_1p();
+        let recorded = self.measure(figures, self.recorded_pairs, 1.0, random);
+        let worse_than_recorded = |now: &[Vec<f64>]| -> Vec<bool> {
+            let is_worse = |(recorded, now): (&Vec<f64>, &Vec<f64>)| {
+                let interval = RatioInterval::of_separate_runs(recorded, now, error);
+                interval.high < 1.0 && -interval.ratio.ln() >= least
+            };
+            recorded.iter().zip(now).map(is_worse).collect()
+        };
+        let first = self.measure(figures, GATE_PAIRS, ratio, random);
+        let worse = worse_than_recorded(&first);
+        let is_measured_twice = worse.contains(&true);
+        let fails = is_measured_twice && {
+            let second = self.measure(figures, GATE_PAIRS, ratio, random);
+            worse.iter().zip(worse_than_recorded(&second)).any(|(first, second)| *first && second)
+        };
+        let deviation = pooled_deviation(&recorded[0], &first[0]);
+        let runs = (self.recorded_pairs, GATE_PAIRS);
+        let finds = smallest_found(deviation, runs, error, least);
+        GateOutcome { is_measured_twice, fails, finds }
+    }
 }
 
 /// Gates of a program that has not changed, and of one that is slower by as much as they claim to find.
 #[test]
 fn gates_fail_for_what_got_slower_and_for_nothing_else() {
-    println!("{:22} {:>12} {:>8} {:>8}", "gates", "false alarms", "finds", "found");
-    for (name, noise) in noises() {
+    println!(
+        "{:31} {:>14} {:>12} {:>8} {:>8}",
+        "gates", "measured twice", "false alarms", "finds", "found"
+    );
+    let gates = |noise, recorded_pairs, shift| Gates { noise, recorded_pairs, shift };
+    let mut rows: Vec<_> = noises()
+        .into_iter()
+        .map(|(name, noise)| (name, gates(noise, RECORDED_PAIRS, 0.0)))
+        .collect();
+    let shifted = |pairs| gates(Noise::Normal(0.01), pairs, 0.015);
+    rows.push(("normal, 1 %, shifted by 1.5 %", shifted(RECORDED_PAIRS)));
+    rows.push(("the same, 200 recorded pairs", shifted(200)));
+    for (name, gates) in rows {
         let mut random = Random(0x0123_4567_89ab_cdef);
-        let gates = comparisons();
-        let mut alarms = 0;
-        let mut smallest = Vec::new();
-        for _ in 0..gates {
-            let outcomes: Vec<_> =
-                (0..FIGURES).map(|_| gate_fails(&noise, 1.0, &mut random)).collect();
-            alarms += u32::from(outcomes.iter().any(|(fails, _)| *fails));
-            smallest.push(outcomes[0].1);
-        }
+        let count = comparisons();
+        let outcomes: Vec<_> = (0..count).map(|_| gates.gate(FIGURES, 1.0, &mut random)).collect();
+        let twice = outcomes.iter().filter(|gate| gate.is_measured_twice).count() as u32;
+        let alarms = outcomes.iter().filter(|gate| gate.fails).count() as u32;
+        let mut smallest: Vec<f64> = outcomes.iter().map(|gate| gate.finds).collect();
         smallest.sort_by(f64::total_cmp);
         let middle = smallest[smallest.len() / 2];
         let slower = 1.0 / (1.0 + middle);
-        let found = (0..gates).filter(|_| gate_fails(&noise, slower, &mut random).0).count() as u32;
-        let share = |count: u32| f64::from(count) / f64::from(gates);
+        let found = (0..count).filter(|_| gates.gate(1, slower, &mut random).fails).count() as u32;
+        let share = |part: u32| f64::from(part) / f64::from(count);
         println!(
-            "{name:22} {:10.2} % {:6.1} % {:6.1} %",
+            "{name:31} {:12.2} % {:10.2} % {:6.1} % {:6.1} %",
+            share(twice) * 100.0,
             share(alarms) * 100.0,
             middle * 100.0,
             share(found) * 100.0
         );
-        assert!(share(alarms) <= FALSE_ALARMS + slack(FALSE_ALARMS), "{name}: {alarms} of {gates}");
-        assert!(share(found) >= 0.93 - slack(0.07), "{name}: {found} of {gates}");
+        // A shifted recording is the same to both measurements: docs/lab.md says how many gates fail by it.
+        if gates.shift == 0.0 {
+            assert!(
+                share(twice) <= FALSE_ALARMS + slack(FALSE_ALARMS),
+                "{name}: {twice} of {count}"
+            );
+            assert!(share(alarms) <= FALSE_ALARMS / 2.0, "{name}: {alarms} of {count}");
+            assert!(share(found) >= 0.93 - slack(0.07), "{name}: {found} of {count}");
+        }
     }
 }
 

@@ -1,8 +1,7 @@
 //! Tests of `uringfs bench compare`: sides of every kind, the word, what is refused, and Ctrl-C.
 
 use crate::bench_run::folder;
-use crate::process::{ChildProcess, make_script, wait_until};
-use nix::sys::signal::Signal;
+use crate::process::{ChildProcess, interrupt_when_waiting, make_script, make_script_that_waits};
 use serde_json::Value;
 use std::path::Path;
 use std::process::{Command, Output};
@@ -221,7 +220,7 @@ fn a_program_that_fails_is_named_with_its_reason() {
     std::fs::write(folder.path().join("page.html"), "the page before").unwrap();
     let output = compare(folder.path(), &["job.fio", "--html=page.html", "--a", "exec=./old"]);
     let line = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(1), "{line}");
+    assert_eq!(output.status.code(), Some(2), "that of the program: {line}");
     assert!(line.contains("--a: uringfs failed: unknown key"), "{line}");
     assert_eq!(names(folder.path()), ["job.fio", "old", "page.html"]);
     let page = std::fs::read_to_string(folder.path().join("page.html")).unwrap();
@@ -232,14 +231,8 @@ fn a_program_that_fails_is_named_with_its_reason() {
 #[test]
 fn an_interrupted_comparison_reports_what_there_is_and_removes_its_files() {
     let folder = with_job("[x]\nrw=randread\nbs=4k\nsize=1m\n");
-    // The script counts its runs: the warm-up, the two runs of the first pair, then the one that waits.
-    make_script(
-        &folder.path().join("slow"),
-        "case $1 in --version) echo uringfs 0.0.1; exit;; esac\n\
-         n=$(($(cat runs 2>/dev/null || echo 0) + 1)); echo $n >runs\n\
-         [ $n -lt 4 ] || { touch waiting; exec sleep 1000; }\n\
-         exec \"$URINGFS\" \"$@\"",
-    );
+    // The warm-up, and the two runs of the first pair.
+    make_script_that_waits(folder.path(), 3);
     let arguments = [
         "job.fio",
         "--pairs=6",
@@ -252,11 +245,7 @@ fn an_interrupted_comparison_reports_what_there_is_and_removes_its_files() {
         "--json",
     ];
     let mut command = command(folder.path(), &arguments);
-    let run = ChildProcess::start(command.env("URINGFS", env!("CARGO_BIN_EXE_uringfs")));
-    let waiting = folder.path().join("waiting");
-    wait_until("the run that waits", || waiting.exists());
-    run.signal(Signal::SIGINT);
-    let output = run.end();
+    let output = interrupt_when_waiting(&mut command, folder.path());
     assert_eq!(output.status.code(), Some(130), "{output:?}");
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!((&report["incomplete"], &report["pairs"]), (&true.into(), &1.into()));

@@ -1,10 +1,13 @@
 //! Tests of `uringfs bench experiment`: its comparisons, its tables and its page, files that it creates, and refusals.
 
 use crate::bench_run::{contents, folder, refused_command};
-use crate::process::ChildProcess;
+use crate::process::{ChildProcess, Deadline};
+use nix::pty::{Winsize, openpty};
 use serde_json::Value;
+use std::fs::File;
+use std::io::Read;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use tempfile::TempDir;
 
 fn command(folder: &Path, arguments: &str) -> Command {
@@ -143,6 +146,38 @@ fn fewer_than_six_pairs_have_no_verdict() {
     assert!(!enough.contains("depth 32"), "only one case: {enough}");
     // Any word but faster has a reason.
     assert_eq!(enough.contains("  why: "), !has(&"b is faster"), "{enough}");
+}
+
+#[test]
+fn on_a_terminal_a_report_begins_where_the_progress_is_cleared() {
+    let size = Winsize { ws_row: 24, ws_col: 120, ws_xpixel: 0, ws_ypixel: 0 };
+    let terminal = openpty(&size, None).unwrap();
+    let folder = folder();
+    let words = "bench experiment simple-read --target null:1m --pairs 1 --set runtime=5ms";
+    let mut program = command(folder.path(), words);
+    program.env("TERM", "xterm").env_remove("NO_COLOR").stdin(Stdio::null());
+    program.stdout(terminal.slave.try_clone().unwrap()).stderr(terminal.slave);
+    let mut child = program.spawn().unwrap();
+    // With the last writer gone, the terminal has an error or an end.
+    drop(program);
+    let (mut master, deadline) = (File::from(terminal.master), Deadline::new());
+    let mut screen = Vec::new();
+    let mut some = [0; 4096];
+    while deadline.readable(&master)
+        && let Ok(length @ 1..) = master.read(&mut some)
+    {
+        screen.extend_from_slice(&some[..length]);
+    }
+    let screen = String::from_utf8_lossy(&screen);
+    assert!(child.wait().unwrap().success(), "{screen}");
+    let (before, _) = screen.split_once("simple-read on null:1m").unwrap();
+    // A sequence ends with a letter: `[2K`.
+    let line = before.rsplit(['\r', '\n']).next().unwrap();
+    let mut parts = line.split('\u{1b}');
+    let first = parts.next().unwrap_or_default();
+    let others = parts.map(|part| part.split_once(char::is_alphabetic).map_or("", |it| it.1));
+    let shown: String = [first].into_iter().chain(others).collect();
+    assert_eq!(shown.trim(), "", "in one line with the report: {line:?}");
 }
 
 #[test]

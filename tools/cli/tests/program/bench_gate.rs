@@ -1,7 +1,9 @@
 //! Tests of `uringfs bench record` and `bench gate`: what fails a gate, what is refused, and Ctrl-C.
 
 use crate::bench_run::folder;
-use crate::process::{ChildProcess, make_script, wait_until};
+use crate::process::{
+    ChildProcess, interrupt_when_waiting, make_script, make_script_that_waits, wait_until,
+};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 use std::path::Path;
@@ -207,14 +209,8 @@ fn an_interrupted_recording_changes_nothing() {
 fn an_interrupt_reports_whole_pairs_marked_incomplete() {
     let folder = with_baseline();
     let old = std::fs::read(folder.path().join("b.json")).unwrap();
-    // The script counts its runs: the warm-up, the first pair, then the one that waits. A run on memory has no control.
-    make_script(
-        &folder.path().join("slow"),
-        "case $1 in --version) echo uringfs 0.0.1; exit;; esac\n\
-         n=$(($(cat runs 2>/dev/null || echo 0) + 1)); echo $n >runs\n\
-         [ $n -lt 3 ] || { touch waiting; exec sleep 1000; }\n\
-         exec \"$URINGFS\" \"$@\"",
-    );
+    // The warm-up and the first pair. A run on memory has no control.
+    make_script_that_waits(folder.path(), 2);
     for (arguments, part) in [
         (&["gate", "--baseline=b.json"][..], "Incomplete: stopped after 1 pairs\n"),
         (
@@ -224,17 +220,10 @@ fn an_interrupt_reports_whole_pairs_marked_incomplete() {
     ] {
         let arguments = [arguments, &["--set=exec=./slow"]].concat();
         let mut command = command(folder.path(), &arguments);
-        let run = ChildProcess::start(command.env("URINGFS", env!("CARGO_BIN_EXE_uringfs")));
-        let waiting = folder.path().join("waiting");
-        wait_until("the run that waits", || waiting.exists());
-        run.signal(Signal::SIGINT);
-        let output = run.end();
+        let output = interrupt_when_waiting(&mut command, folder.path());
         let text = String::from_utf8(output.stdout).unwrap();
         assert_eq!(output.status.code(), Some(130), "{text}");
         assert!(text.contains("job `x`\n") && text.ends_with(part), "{text}");
-        for name in ["waiting", "runs"] {
-            std::fs::remove_file(folder.path().join(name)).unwrap();
-        }
     }
     assert_eq!(std::fs::read(folder.path().join("b.json")).unwrap(), old);
 }

@@ -1,8 +1,7 @@
 //! Tests of `uringfs bench sweep`: cells of engines, fio and keys, the formats, what is refused, and Ctrl-C.
 
 use crate::bench_run::folder;
-use crate::process::{ChildProcess, make_script, wait_until};
-use nix::sys::signal::Signal;
+use crate::process::{ChildProcess, interrupt_when_waiting, make_script_that_waits};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::process::{Command, Output};
@@ -181,22 +180,12 @@ fn unsuitable_sweeps_are_refused_in_one_line() {
 #[test]
 fn an_interrupted_sweep_reports_whole_rounds_and_removes_its_files() {
     let folder = with_job("[x]\nrw=randread\nsize=1m\n");
-    // The script counts its runs: two cells to warm up, two of the first round, then the one that waits.
-    make_script(
-        &folder.path().join("slow"),
-        "case $1 in --version) echo uringfs 0.0.1; exit;; esac\n\
-         n=$(($(cat runs 2>/dev/null || echo 0) + 1)); echo $n >runs\n\
-         [ $n -lt 5 ] || { touch waiting; exec sleep 1000; }\n\
-         exec \"$URINGFS\" \"$@\"",
-    );
+    // Two cells to warm up, and two of the first round.
+    make_script_that_waits(folder.path(), 4);
     let arguments =
         ["job.fio", "--set=engine=psync", "--set=exec=./slow", "--over=bs=4k,8k", "--json"];
     let mut command = command(folder.path(), &arguments);
-    let run = ChildProcess::start(command.env("URINGFS", env!("CARGO_BIN_EXE_uringfs")));
-    let waiting = folder.path().join("waiting");
-    wait_until("the run that waits", || waiting.exists());
-    run.signal(Signal::SIGINT);
-    let output = run.end();
+    let output = interrupt_when_waiting(&mut command, folder.path());
     assert_eq!(output.status.code(), Some(130), "{output:?}");
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!((&report["incomplete"], &report["rounds"]), (&json!(true), &json!(1)));

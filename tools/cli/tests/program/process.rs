@@ -124,6 +124,33 @@ pub fn make_script(path: &Path, text: &str) {
     tool("install", &["-m", "755", source.path().to_str().unwrap(), path.to_str().unwrap()]);
 }
 
+/// Creates the script `slow` in a folder, in place of this program: it runs the program so many times, and its next run never ends.
+pub fn make_script_that_waits(folder: &Path, runs: u32) {
+    let program = env!("CARGO_BIN_EXE_uringfs");
+    make_script(
+        &folder.join("slow"),
+        &format!(
+            "case $1 in --version) echo uringfs 0.0.1; exit;; esac\n\
+             n=$(($(cat runs 2>/dev/null || echo 0) + 1)); echo $n >runs\n\
+             [ $n -le {runs} ] || {{ touch waiting; exec sleep 1000; }}\n\
+             exec '{program}' \"$@\""
+        ),
+    );
+}
+
+/// Runs a command that runs that script in the folder, and interrupts it when the script waits. Another command may follow.
+pub fn interrupt_when_waiting(command: &mut Command, folder: &Path) -> Output {
+    let run = ChildProcess::start(command);
+    let waiting = folder.join("waiting");
+    wait_until("the run that waits", || waiting.exists());
+    run.signal(Signal::SIGINT);
+    let output = run.end();
+    for name in ["waiting", "runs"] {
+        std::fs::remove_file(folder.join(name)).unwrap();
+    }
+    output
+}
+
 /// Waits until a condition is true.
 pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     let deadline = Deadline::new();

@@ -12,7 +12,7 @@ use crate::targets::CLAIMED_BY_PARENT;
 use serde_json::Value;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, ExitStatus};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Runs the jobs once. Their targets have been checked, so that they may be overwritten.
@@ -71,12 +71,17 @@ fn run_program(
     }
     let arguments: Vec<String> = set.jobs.iter().flat_map(job_words).collect();
     let hint = "give the path of the program";
-    let program = Program { name: "uringfs", command, extras: Extras::default(), hint };
+    // Its exit codes are those of this program.
+    let exit_code = |status: ExitStatus, _json: Option<&Value>| {
+        status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1)
+    };
+    let extras = Extras::default();
+    let program = Program { name: "uringfs", command, extras, hint, exit_code };
     match program.run(&arguments, stop)? {
         Output { exit_code: 0 | 130, json, .. } => Ok(json),
-        Output { stderr_lines, .. } => {
+        Output { stderr_lines, exit_code, .. } => {
             let line = stderr_lines.first().map_or("it failed", String::as_str);
-            Err(Error::run(path.display().to_string()).because(line))
+            Err(Error::run(path.display().to_string()).because(line).exiting_with(exit_code))
         }
     }
 }

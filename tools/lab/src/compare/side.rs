@@ -11,7 +11,7 @@ use uringfs::Options;
 const OWN_KEYS: [&str; 4] = ["engine", "exec", "target", "results"];
 
 /// The methods of fio that stand for an engine: fio with that `ioengine`.
-const FIO_METHODS: [&str; 2] = ["io_uring", "libaio"];
+const FIO_METHODS: [&str; 3] = ["io_uring", "io_uring_cmd", "libaio"];
 
 /// One side.
 #[derive(Debug, Clone)]

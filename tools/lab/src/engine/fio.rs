@@ -2,14 +2,14 @@
 //! JSON are passed on unchanged.
 
 use super::Capabilities;
-use crate::Error;
 use crate::job::{Job, JobSet, find_key, replaces};
 use crate::targets::{Target, inspect};
+use crate::{Error, LOST_TARGET};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::io::{Read, Seek};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use uringfs::Errno;
@@ -53,7 +53,7 @@ pub struct Output {
     pub files_made: Vec<String>,
     /// Whether the user stopped the run.
     pub incomplete: bool,
-    /// 0, 1 if a job failed, 130 if it was stopped.
+    /// 0; 1 if a job failed; 2 if one failed because its target is full or gone; 130 if it was stopped.
     pub exit_code: u8,
 }
 
@@ -72,6 +72,9 @@ pub fn command_line(program: &Path, set: &JobSet) -> Result<String, Error> {
         if let Some(target) = targets.iter().find(|target| matches!(target, Target::InVolume(_))) {
             let line = format!("{target}: fio cannot use files in volumes");
             return Err(Error::input(line).at(job.label()));
+        }
+        if job.options.waits_apart {
+            return Err(Error::input("waits_apart: fio has no such key".to_owned()).at(job.label()));
         }
     }
     let quoted = |word: String| {
@@ -118,8 +121,21 @@ pub fn run(
     stop: &AtomicBool,
 ) -> Result<Output, Error> {
     let hint = "apt install fio, or give the path of one";
-    let program = Program { name: "fio", command: Command::new(program), extras, hint };
+    let command = Command::new(program);
+    let program = Program { name: "fio", command, extras, hint, exit_code: exit_code_of_fio };
     program.run(&arguments(set), stop)
+}
+
+/// fio's exit code is the number of jobs that failed; their errors are in the JSON.
+fn exit_code_of_fio(status: ExitStatus, json: Option<&Value>) -> u8 {
+    let jobs = json.and_then(|json| json["jobs"].as_array()).into_iter().flatten();
+    let mut errors = jobs.filter_map(|job| job["error"].as_i64());
+    let is_lost = |error| LOST_TARGET.iter().any(|lost| i64::from(lost.raw_os_error()) == error);
+    match status.success() {
+        true => 0,
+        false if errors.any(is_lost) => 2,
+        false => 1,
+    }
 }
 
 /// A program that has fio's options for its output, and prints fio's JSON.
@@ -132,6 +148,8 @@ pub(crate) struct Program<'a> {
     pub extras: Extras,
     /// What to do if it does not start.
     pub hint: &'a str,
+    /// The exit code of the lab for its status and its JSON, if it printed any.
+    pub exit_code: fn(ExitStatus, Option<&Value>) -> u8,
 }
 
 impl Program<'_> {
@@ -157,7 +175,7 @@ impl Program<'_> {
             .stderr(stderr.try_clone().map_err(failed)?)
             .spawn()
             .map_err(failed)?;
-        let succeeded = wait(&mut child, stop, EXIT_TIMEOUT).map_err(failed)?;
+        let status = wait(&mut child, stop, EXIT_TIMEOUT).map_err(failed)?;
         let printed = std::fs::read_to_string(file.path()).map_err(failed)?;
         let mut stderr_text = String::new();
         stderr.rewind().and_then(|()| stderr.read_to_string(&mut stderr_text)).map_err(failed)?;
@@ -173,9 +191,11 @@ impl Program<'_> {
             let mut lines = stderr_text.lines().chain(printed.lines());
             let line = lines.find(|line| !line.trim().is_empty()).unwrap_or("it printed nothing");
             let own = line.strip_prefix(self.name).and_then(|line| line.strip_prefix(": "));
-            return Err(Error::run(format!("{} failed", self.name)).because(own.unwrap_or(line)));
+            let error = Error::run(format!("{} failed", self.name)).because(own.unwrap_or(line));
+            // Also if it pretends to have succeeded.
+            return Err(error.exiting_with((self.exit_code)(status, None).max(1)));
         };
-        let exit_code = if incomplete { 130 } else { u8::from(!succeeded) };
+        let exit_code = if incomplete { 130 } else { (self.exit_code)(status, Some(&json)) };
         let lines = stderr_text.lines().map(str::trim).filter(|line| !line.is_empty());
         let stderr_lines = lines.map(str::to_owned).collect();
         Ok(Output {
@@ -192,12 +212,12 @@ impl Program<'_> {
 
 /// Waits for the program. Forwards a stop as SIGINT: the program gets none if the signal was sent to this process only.
 /// Kills it if it does not exit within `timeout` after that.
-fn wait(child: &mut Child, stop: &AtomicBool, timeout: Duration) -> std::io::Result<bool> {
+fn wait(child: &mut Child, stop: &AtomicBool, timeout: Duration) -> std::io::Result<ExitStatus> {
     const POLL_INTERVAL: Duration = Duration::from_millis(10);
     let mut stopped: Option<Instant> = None;
     loop {
         if let Some(status) = child.try_wait()? {
-            return Ok(status.success());
+            return Ok(status);
         }
         match stopped {
             None if stop.load(Ordering::Relaxed) => {
@@ -211,7 +231,7 @@ fn wait(child: &mut Child, stop: &AtomicBool, timeout: Duration) -> std::io::Res
                     let _ = signal(job, Signal::KILL);
                 }
                 child.kill()?;
-                return Ok(child.wait()?.success());
+                return child.wait();
             }
             _ => {}
         }
@@ -307,13 +327,40 @@ mod tests {
         let mut job = String::new();
         output.read_line(&mut job).unwrap();
         let stop = AtomicBool::new(true);
-        assert!(!wait(&mut child, &stop, Duration::ZERO).unwrap());
+        assert!(!wait(&mut child, &stop, Duration::ZERO).unwrap().success());
         let timeout = Timespec { tv_sec: 60, tv_nsec: 0 };
         let ended = poll(&mut [PollFd::new(output.get_ref(), PollFlags::IN)], Some(&timeout));
         if ended != Ok(1) {
             signal(job.trim().parse().unwrap(), Signal::KILL).unwrap();
             panic!("the job outlives its parent");
         }
+    }
+
+    #[test]
+    fn a_job_of_fio_whose_target_is_full_or_gone_has_an_exit_code_of_its_own() {
+        let run = |code: u32, printed: &str| {
+            // The third argument is the file of `--output`.
+            let script =
+                format!("printf '%s' '{printed}' >\"$3\"; echo 'fio: broken' >&2; exit {code}");
+            let mut command = Command::new("sh");
+            command.args(["-c", &script, "sh"]);
+            let (extras, hint) = (Extras::default(), "");
+            let program =
+                Program { name: "fio", command, extras, hint, exit_code: exit_code_of_fio };
+            let done = program.run(&[], &AtomicBool::new(false));
+            done.map_or_else(|error| error.exit_code(), |output| output.exit_code)
+        };
+        let jobs = |errors: &[i64]| {
+            let jobs: Vec<_> =
+                errors.iter().map(|error| serde_json::json!({"error": error})).collect();
+            serde_json::json!({"jobs": jobs}).to_string()
+        };
+        assert_eq!(run(0, &jobs(&[0])), 0);
+        // EIO, ENOSPC, ENODEV.
+        assert_eq!(run(1, &jobs(&[5])), 1);
+        assert_eq!(run(3, &jobs(&[0, -1, 1 << 40, 28])), 2);
+        assert_eq!(run(1, &jobs(&[19])), 2);
+        assert_eq!([run(1, ""), run(0, "")], [1; 2], "no JSON");
     }
 
     #[test]

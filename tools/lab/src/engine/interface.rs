@@ -37,7 +37,7 @@ pub struct IoCompletion {
 /// The number of completions that a reap returns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReapBounds {
-    /// Wait for this many; at most the number in flight.
+    /// Wait for this many; at most the number in flight. With 0 a reap takes what is there.
     pub min: usize,
     /// Return at most this many.
     pub max: usize,

@@ -5,6 +5,7 @@
 //! line is the default.
 
 pub mod fio;
+mod nvme_passthru;
 mod psync;
 mod ring;
 mod threads;
@@ -24,7 +25,7 @@ pub use thread_cost::ThreadCost;
 
 use crate::Error;
 use crate::job::nearest;
-use crate::targets::Target;
+use crate::targets::{Target, is_namespace};
 
 macro_rules! engines {
     ($($(#[$built_in:meta])* $variant:ident $name:literal $about:literal $engine:ty,)*) => {
@@ -59,6 +60,9 @@ macro_rules! engines {
             /// Whether the engine can do I/O on `target`.
             pub fn reaches(self, target: &Target) -> bool {
                 match (self, target) {
+                    (Self::NvmePassthru, Target::Path(path)) => is_namespace(path),
+                    // A namespace's character device takes commands only.
+                    (Self::Ring | Self::Psync | Self::Threads, Target::Path(path)) => !is_namespace(path),
                     (_, Target::Path(_)) => true,
                     (_, Target::InVolume(_)) => self.capabilities().volumes,
                     // A bare ring has one operation without a descriptor: NOP.
@@ -89,6 +93,7 @@ macro_rules! engines {
 engines! {
     Uringfs "uringfs" "this stack; also files in volumes and virtual targets" uringfs::Uringfs,
     Ring "ring" "a bare io_uring loop: the baseline" ring::Ring,
+    NvmePassthru "nvme-passthru" "a bare loop of NVMe commands to /dev/ngXnY: the baseline of passthrough" nvme_passthru::NvmePassthru,
     Psync "psync" "pread and pwrite, one at a time" psync::Psync,
     Threads "threads" "pread and pwrite in as many threads as the depth" threads::Threads,
     #[cfg(feature = "vhost-user")]

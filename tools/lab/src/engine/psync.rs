@@ -6,7 +6,7 @@ use super::aligned_buffer::AlignedBuffer;
 use super::files::Files;
 use super::{Capabilities, Engine, EngineReport, Io, IoCompletion, ReapBounds, Setup, SyncKind};
 use crate::Error;
-use crate::targets::inspect;
+use crate::targets::inspect_files;
 use std::ops::Range;
 
 /// The engine.
@@ -27,7 +27,7 @@ impl Engine for Psync {
         extends_files: true,
         volumes: false,
         virtual_targets: false,
-        inspect,
+        inspect: inspect_files,
         ignored_keys: &[
             ("registerfiles", NO_RING),
             ("fixedbufs", NO_RING),

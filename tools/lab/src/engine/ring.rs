@@ -4,7 +4,7 @@
 use super::files::Files;
 use super::{Capabilities, Engine, EngineReport, Io, IoCompletion, ReapBounds, Setup, SyncKind};
 use crate::Error;
-use crate::targets::{Target, inspect};
+use crate::targets::{Target, inspect_files};
 use crate::workload::IoOp;
 use std::ops::Range;
 use uringfs::Errno;
@@ -33,7 +33,7 @@ impl Engine for Ring {
         extends_files: true,
         volumes: false,
         virtual_targets: true,
-        inspect,
+        inspect: inspect_files,
         ignored_keys: &[],
     };
 

@@ -7,7 +7,7 @@ use super::{
     Capabilities, Engine, EngineReport, Io, IoCompletion, ReapBounds, Setup, SyncKind, ThreadCost,
 };
 use crate::Error;
-use crate::targets::inspect;
+use crate::targets::inspect_files;
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -55,7 +55,7 @@ impl Engine for Threads {
         extends_files: true,
         volumes: false,
         virtual_targets: false,
-        inspect,
+        inspect: inspect_files,
         ignored_keys: &[
             ("registerfiles", NO_RING),
             ("fixedbufs", NO_RING),

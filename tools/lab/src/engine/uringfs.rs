@@ -11,9 +11,7 @@ use ::uringfs::cache::Cache;
 use ::uringfs::device::{Access, Device, Payload, Target as DeviceTarget};
 use ::uringfs::file::{Advice, BufferedWait, FileState};
 use ::uringfs::reactor::Counter;
-use ::uringfs::{
-    Buffer, BufferPool, Completion, Errno, File, Options, Reactor, SubmitError, Token, Tokens,
-};
+use ::uringfs::{Buffer, BufferPool, Errno, File, Options, Reactor, SubmitError, Token, Tokens};
 use std::io;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -28,7 +26,6 @@ pub struct Uringfs {
     cache: Option<Arc<Cache>>,
     waits_in_threads: bool,
     buffers: SlotBuffers,
-    completed: Vec<Completion>,
     durable: bool,
 }
 
@@ -105,7 +102,6 @@ impl Engine for Uringfs {
                 block: setup.block,
                 slots: (0..depth).map(|_| Slot { idle: pool.get(), tail: None }).collect(),
             },
-            completed: Vec::with_capacity(depth),
             durable: setup.options.sync != SyncWrites::No,
         })
     }
@@ -141,33 +137,21 @@ impl Engine for Uringfs {
 
     #[inline]
     fn reap(&mut self, bounds: ReapBounds, done: &mut Vec<IoCompletion>) -> Result<(), Errno> {
-        let left = self.completed.len();
-        if left >= bounds.min {
-            // The last reap left enough completions.
-            self.reactor.submit()?;
-        } else {
-            self.reactor.reap(bounds.min - left, None, &mut self.completed)?;
-        }
-        let kept = self.completed.len().saturating_sub(bounds.max);
-        // Drain from the end, so that no elements move.
-        let mut completed = self.completed.drain(kept..);
-        while let Some(next) = completed.as_slice().first() {
-            let slot = next.token().get() as u32;
-            let result = next.result().map(|bytes| bytes as u32);
-            done.push(IoCompletion { slot, result });
-            // Check the slot before taking the completion: if the check panics, `completed` still owns it.
-            let place = self.buffers.empty_slot(slot);
-            if let Some(completed) = completed.next() {
-                match completed.into_payload() {
-                    Payload::Buffer(buffer) => {
-                        if place.insert(buffer).len() != self.buffers.block {
-                            self.buffers.rejoin(slot);
-                        }
+        let completions = self.reactor.completions(bounds.min, None)?;
+        for completion in completions.take(bounds.max) {
+            let slot = completion.token().get() as u32;
+            let result = completion.result().map(|bytes| bytes as u32);
+            // Before all that may panic, so that the completion is never copied to be dropped.
+            match completion.into_payload() {
+                Payload::Buffer(buffer) => {
+                    if self.buffers.give_back(slot, buffer) != self.buffers.block {
+                        self.buffers.rejoin(slot);
                     }
-                    // A trim has no memory.
-                    _ => self.buffers.bring_back(slot),
                 }
+                // A trim has no memory.
+                _ => self.buffers.bring_back(slot),
             }
+            done.push(IoCompletion { slot, result });
         }
         Ok(())
     }
@@ -269,12 +253,12 @@ impl SlotBuffers {
         slot.idle.take().expect("the slot is not in flight")
     }
 
-    /// The place for the buffer of a slot in flight.
+    /// Puts the buffer of a slot in flight back; returns its length.
     #[inline(always)]
-    fn empty_slot(&mut self, slot: u32) -> &mut Option<Buffer> {
+    fn give_back(&mut self, slot: u32, buffer: Buffer) -> usize {
         let place = &mut self.slots[slot as usize].idle;
         assert!(place.is_none(), "the slot is in flight");
-        place
+        place.insert(buffer).len()
     }
 
     /// Takes a slot's buffer out of use, until its trim completes.
@@ -297,7 +281,7 @@ impl SlotBuffers {
     #[inline(never)]
     fn restore(&mut self, slot: u32, refused: SubmitError) -> Errno {
         if let Payload::Buffer(buffer) = refused.payload {
-            *self.empty_slot(slot) = Some(buffer);
+            self.give_back(slot, buffer);
             self.rejoin(slot);
         }
         refused.error

@@ -1,7 +1,7 @@
 //! The rounds in guests whose clock counts instructions.
 
-use super::rounds::{Conditions, Measured};
-use super::series::{JobSeries, Round};
+use super::rounds::{Conditions, Measured, Repeats, Rounds};
+use super::series::Round;
 use crate::compare::{JobFigures, Side, SideSource, job_notes, job_words};
 use crate::engine::{EngineConfig, EngineKind, fio};
 use crate::job::{JobSet, UnknownKeys};
@@ -31,39 +31,39 @@ pub(super) fn measure_rounds(
     side: &Side,
     set: &JobSet,
     conditions: &Conditions<'_>,
+    repeats: Repeats<'_>,
 ) -> Result<Measured, Error> {
     let command = side_command(engine(side)?, set);
     let control = control_command(set);
     let began = Instant::now();
     let mut random = Random::new(conditions.seed);
-    let mut rounds = Vec::new();
-    let mut measured = || -> Result<(), Error> {
-        for _ in 0..conditions.pairs {
-            let mut turns = [("jobs", &command), ("control", &control)];
-            random.shuffle(&mut turns);
-            let commands = turns.map(|(name, command)| (name.to_owned(), command.clone()));
-            let reports = runner.reports(DEVICE, commands.to_vec())?;
-            let mut round = Round::default();
-            for ((name, _), report) in turns.iter().zip(&reports) {
-                let figures = JobFigures::from_report(report)?;
-                match *name {
-                    "control" => round.control = figures,
-                    _ => round.side = figures,
-                }
+    let mut rounds = Rounds::default();
+    let measured = rounds.run(conditions.pairs, repeats, |_| {
+        let mut turns = [("jobs", &command), ("control", &control)];
+        random.shuffle(&mut turns);
+        let commands = turns.map(|(name, command)| (name.to_owned(), command.clone()));
+        let reports = runner.reports(DEVICE, commands.to_vec())?;
+        let mut round = Round::default();
+        for ((name, _), report) in turns.iter().zip(&reports) {
+            let figures = JobFigures::from_report(report)?;
+            match *name {
+                "control" => round.control = figures,
+                _ => round.side = figures,
             }
-            rounds.push(round);
         }
-        Ok(())
-    };
-    let incomplete = match measured() {
+        Ok(round)
+    });
+    let incomplete = match measured {
         Ok(()) => false,
-        Err(error) if error.kind() == ErrorKind::Interrupted && !rounds.is_empty() => true,
+        Err(error) if error.kind() == ErrorKind::Interrupted && rounds.len() > 0 => true,
         Err(error) => return Err(error),
     };
     let provenance = runner.provenance()?;
     let word = |name: &str| provenance[name].as_str().unwrap_or_default().to_owned();
+    let [jobs, second] = rounds.series();
     Ok(Measured {
-        jobs: JobSeries::from_rounds(&rounds),
+        jobs,
+        second,
         pairs: rounds.len(),
         seconds: began.elapsed().as_secs_f64(),
         machine: None,

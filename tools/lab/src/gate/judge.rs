@@ -1,4 +1,5 @@
-//! Compares the figures of now with the recorded ones.
+//! Compares the figures of now with the recorded ones. A figure that got worse is measured twice, as what else the machine does
+//! can shift a measurement as a whole, which the noise within it does not show.
 
 use super::baseline::Baseline;
 use super::rounds::Measured;
@@ -7,7 +8,8 @@ use crate::Error;
 use crate::compare::{Machine, Unit};
 use crate::stats::{MIN_PAIRS, RatioInterval, min_runs, pooled_deviation, smallest_found};
 
-/// The probability that a gate fails although nothing has changed, over all of its jobs and judged figures.
+/// The probability that a figure got worse in a measurement although nothing has changed, over all jobs and judged figures, as far as
+/// the noise within it shows. A gate fails more rarely, by two measurements.
 pub const FALSE_ALARMS: f64 = 0.005;
 
 /// The figures that a gate judges. It only reports the others: percentiles have too much noise.
@@ -31,10 +33,15 @@ pub struct FigureJudgement {
     /// The median of now.
     pub now: f64,
     /// Now by recorded. Over all judged figures together, [`FALSE_ALARMS`] bounds the probability of an interval that misses.
+    ///
+    /// Of two measurements it is the second's, as are `now` and `smallest_found`: it was made because the first said worse, so that
+    /// the first says more than is true. Pairs of both together would count a shift between them as noise.
     pub ratio: RatioInterval,
-    /// The smallest change for the worse that 19 of 20 gates find: 0.05 is 5 %. `None` if the figure is not judged.
+    /// The first measurement's ratio, if there were two.
+    pub first_ratio: Option<f64>,
+    /// The smallest change for the worse that 19 of 20 gates find, in both measurements: 0.05 is 5 %. `None` if the figure is not judged.
     pub smallest_found: Option<f64>,
-    /// Whether it got worse.
+    /// Whether it got worse: both measurements say so.
     pub is_worse: bool,
 }
 
@@ -69,8 +76,10 @@ pub struct GateResults {
     pub recorded_pairs: usize,
     /// The jobs.
     pub jobs: Vec<JobJudgement>,
-    /// The rounds of the gate.
+    /// The rounds of the gate: those of both measurements if there were two.
     pub pairs: usize,
+    /// Whether a figure got worse in the first measurement, so that there was a second.
+    pub measured_twice: bool,
     /// The smallest difference that matters.
     pub effect: f64,
     /// The seed of the order within the rounds.
@@ -130,13 +139,17 @@ impl GateResults {
                 measured.processor, baseline.processor
             ));
         }
-        let of_job =
-            |job: &JobSeries| baseline.jobs.iter().find(|recorded| recorded.job == job.job);
-        let pairs: Vec<_> =
-            measured.jobs.iter().filter_map(|now| Some((of_job(now)?, now))).collect();
-        let tests: usize = pairs.iter().map(|(recorded, now)| judged_figures(recorded, now)).sum();
-        let jobs: Vec<_> =
-            pairs.iter().map(|(recorded, now)| judge_job(recorded, now, tests, effect)).collect();
+        let pairs = beside_recorded(baseline, &measured.jobs);
+        let tests = all_judged_figures(&pairs);
+        let mut jobs = judge_jobs(baseline, &measured.jobs, effect);
+        let measured_twice = !measured.incomplete && !measured.second.is_empty();
+        if measured_twice {
+            let second = judge_jobs(baseline, &measured.second, effect);
+            notes
+                .extend(jobs.iter_mut().zip(second).flat_map(|(job, second)| confirm(job, second)));
+        } else if measured.incomplete {
+            notes.extend(jobs.iter_mut().flat_map(withdraw));
+        }
         let unjudged = |figure: &FigureJudgement| {
             JUDGED.contains(&figure.name.as_str())
                 && figure.ratio.low.is_nan()
@@ -173,6 +186,7 @@ impl GateResults {
             recorded_pairs,
             jobs,
             pairs: measured.pairs,
+            measured_twice,
             effect,
             seed,
             seconds: measured.seconds,
@@ -219,6 +233,19 @@ fn error(tests: usize) -> f64 {
     2.0 * FALSE_ALARMS / tests.max(1) as f64
 }
 
+/// Each job of a measurement that the baseline has, after the recorded one.
+fn beside_recorded<'a>(
+    baseline: &'a Baseline,
+    jobs: &'a [JobSeries],
+) -> Vec<(&'a JobSeries, &'a JobSeries)> {
+    let recorded = |now: &JobSeries| baseline.jobs.iter().find(|job| job.job == now.job);
+    jobs.iter().filter_map(|now| Some((recorded(now)?, now))).collect()
+}
+
+fn all_judged_figures(pairs: &[(&JobSeries, &JobSeries)]) -> usize {
+    pairs.iter().map(|(recorded, now)| judged_figures(recorded, now)).sum()
+}
+
 /// The figures of a job that a gate judges.
 fn judged_figures(recorded: &JobSeries, now: &JobSeries) -> usize {
     let has_both = |name: &&&str| {
@@ -231,6 +258,54 @@ fn judged_figures(recorded: &JobSeries, now: &JobSeries) -> usize {
 
 fn figure<'a>(job: &'a JobSeries, name: &str) -> Option<&'a FigureSeries> {
     job.figures.iter().find(|figure| figure.name == name)
+}
+
+/// Whether a figure got worse, so that the jobs have to be measured once more. A counter that changed its kind is no noise.
+pub(super) fn says_worse(baseline: &Baseline, jobs: &[JobSeries], effect: f64) -> bool {
+    let judged = judge_jobs(baseline, jobs, effect);
+    judged.iter().flat_map(|job| &job.figures).any(|figure| figure.is_worse)
+}
+
+/// Judges one measurement.
+fn judge_jobs(baseline: &Baseline, jobs: &[JobSeries], effect: f64) -> Vec<JobJudgement> {
+    let pairs = beside_recorded(baseline, jobs);
+    let tests = all_judged_figures(&pairs);
+    pairs.iter().map(|(recorded, now)| judge_job(recorded, now, tests, effect)).collect()
+}
+
+/// Judges a job's figures by both measurements. Returns a note of each figure that got worse in one of them alone.
+fn confirm(job: &mut JobJudgement, mut second: JobJudgement) -> Vec<String> {
+    let mut notes = Vec::new();
+    for figure in &mut second.figures {
+        let Some(first) = job.figures.iter().find(|first| first.name == figure.name) else {
+            figure.is_worse = false;
+            continue;
+        };
+        if first.is_worse != figure.is_worse {
+            let which = if first.is_worse { "first" } else { "second" };
+            notes.push(format!(
+                "job `{}`: {} got worse in the {which} of two measurements alone, so that it passes: now / recorded was {:.3}, then {:.3}",
+                job.job, figure.name, first.ratio.ratio, figure.ratio.ratio
+            ));
+        }
+        figure.first_ratio = Some(first.ratio.ratio);
+        figure.is_worse &= first.is_worse;
+    }
+    job.figures = second.figures;
+    notes
+}
+
+/// Takes back that figures got worse, as no second measurement has ended. Returns a note of each.
+fn withdraw(job: &mut JobJudgement) -> Vec<String> {
+    let worse = job.figures.iter_mut().filter(|figure| figure.is_worse);
+    let note = |figure: &mut FigureJudgement| {
+        figure.is_worse = false;
+        format!(
+            "job `{}`: {} got worse (now / recorded is {:.3}), which no second measurement has confirmed",
+            job.job, figure.name, figure.ratio.ratio
+        )
+    };
+    worse.map(note).collect()
 }
 
 fn judge_job(recorded: &JobSeries, now: &JobSeries, tests: usize, effect: f64) -> JobJudgement {
@@ -268,6 +343,7 @@ fn judge_figure(
         recorded: recorded.multiple(),
         now: now.multiple(),
         ratio,
+        first_ratio: None,
         smallest_found: is_judged.then(found),
         is_worse: is_judged && is_worse,
     }
@@ -356,6 +432,7 @@ mod tests {
         let measured = Measured {
             pairs: now.figures[0].values.len(),
             jobs: vec![now],
+            second: Vec::new(),
             seconds: 1.0,
             machine: None,
             processor: "new".into(),

@@ -2,6 +2,7 @@
 //!
 //! [`record`] runs jobs in rounds, each beside a bare ring on the same targets, and keeps the figures as multiples of the
 //! ring's. So a baseline carries from one machine to another. [`gate`] runs the same jobs in the same way, and compares.
+//! If a figure got worse it measures once more, as a busy machine can shift a measurement as a whole: both have to say so.
 
 mod report;
 mod judge;
@@ -20,7 +21,8 @@ use crate::Error;
 use crate::compare::{Side, SideSource, job_words};
 use crate::job::{Job, JobSet, Parser, UnknownKeys, environment};
 use crate::vm::GuestRunner;
-use rounds::Measured;
+use judge::says_worse;
+use rounds::{Measured, Repeats};
 use std::path::PathBuf;
 
 /// Where the jobs run.
@@ -57,10 +59,11 @@ impl Place<'_> {
         side: &Side,
         set: &JobSet,
         conditions: &Conditions<'_>,
+        repeats: Repeats<'_>,
     ) -> Result<Measured, Error> {
         match self {
-            Self::Host => rounds::measure_rounds(side, set, conditions),
-            Self::Guest(runner) => guest::measure_rounds(runner, side, set, conditions),
+            Self::Host => rounds::measure_rounds(side, set, conditions, repeats),
+            Self::Guest(runner) => guest::measure_rounds(runner, side, set, conditions, repeats),
         }
     }
 }
@@ -94,7 +97,7 @@ pub fn record(
     let side = parse_side(keys)?;
     let set = place.jobs(&side, files, unknown)?;
     check_names(&set)?;
-    let mut measured = place.measure(&side, &set, conditions)?;
+    let mut measured = place.measure(&side, &set, conditions, &|_| false)?;
     if let Some(job) = measured.jobs.iter().find(|job| !job.is_comparable()) {
         let line =
             "it has no counters, and no bare ring beside it, so that a gate could compare nothing";
@@ -130,7 +133,8 @@ pub fn gate(
     for job in &set.jobs {
         check_job(baseline, job)?;
     }
-    let measured = place.measure(&side, &set, conditions)?;
+    let measured =
+        place.measure(&side, &set, conditions, &|jobs| says_worse(baseline, jobs, effect))?;
     GateResults::judge(baseline, measured, effect, conditions.seed)
 }
 
@@ -193,5 +197,121 @@ fn check_job(baseline: &Baseline, job: &Job) -> Result<(), Error> {
             job.name
         ))),
         None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ErrorKind;
+    use crate::compare::{Figure, JobFigures, Unit};
+    use rounds::Rounds;
+    use series::Round;
+
+    const PAIRS: u32 = 10;
+
+    /// The pair of this number, with a CPU time per I/O, and a counter's events in 100 I/Os.
+    fn round(number: usize, cpu: f64, count: u64) -> Round {
+        let noise = 1.0 + (number % 5) as f64 * 2e-3;
+        let figure = |name: &str, unit, value| Figure { name: name.into(), unit, value };
+        let job = |cpu, count| JobFigures {
+            job: "x".into(),
+            figures: vec![
+                figure("rate", Unit::PerSecond, 100.0),
+                figure("CPU per I/O", Unit::Nanoseconds, cpu),
+            ],
+            counters: vec![("exclusive".into(), count)],
+            ios: 100.0,
+        };
+        Round { side: vec![job(cpu * noise, count)], control: vec![job(10.0, 0)] }
+    }
+
+    fn measured(rounds: &Rounds, incomplete: bool) -> Measured {
+        let [jobs, second] = rounds.series();
+        Measured {
+            jobs,
+            second,
+            pairs: rounds.len(),
+            seconds: 1.0,
+            machine: None,
+            processor: "the same".into(),
+            files_made: Vec::new(),
+            notes: Vec::new(),
+            incomplete,
+        }
+    }
+
+    /// A gate whose baseline has a CPU time of 10. Each measurement has its own, and Ctrl-C ends it after so many pairs.
+    fn gated(cpu: [f64; 2], count: u64, stop_after: usize) -> GateResults {
+        let mut recorded = Rounds::default();
+        let mut number = 0;
+        let record = |_: &str| {
+            number += 1;
+            Ok(round(number, 10.0, 0))
+        };
+        recorded.run(2 * PAIRS, &|_| false, record).unwrap();
+        let baseline =
+            Baseline::new(Place::HOST, &[], &JobSet::default(), measured(&recorded, false));
+
+        let (mut rounds, mut number) = (Rounds::default(), 0);
+        let ended = rounds.run(PAIRS, &|jobs| says_worse(&baseline, jobs, 0.05), |_| {
+            if number == stop_after {
+                return Err(Error::interrupted());
+            }
+            number += 1;
+            Ok(round(number, cpu[(number - 1) / PAIRS as usize], count))
+        });
+        let incomplete = ended.is_err_and(|error| error.kind() == ErrorKind::Interrupted);
+        GateResults::judge(&baseline, measured(&rounds, incomplete), 0.05, 1).unwrap()
+    }
+
+    fn worse(results: &GateResults) -> Vec<&str> {
+        let figures = results.jobs[0].figures.iter().filter(|figure| figure.is_worse);
+        figures.map(|figure| figure.name.as_str()).collect()
+    }
+
+    #[test]
+    fn a_gate_that_passes_measures_once() {
+        let results = gated([10.0, 11.0], 0, usize::MAX);
+        assert!(results.passed() && results.notes.is_empty(), "{:?}", results.notes);
+        assert_eq!((results.pairs, results.measured_twice), (10, false));
+        assert_eq!(results.jobs[0].figures[1].first_ratio, None);
+    }
+
+    #[test]
+    fn a_measurement_that_was_shifted_as_a_whole_is_not_confirmed() {
+        let results = gated([10.4, 10.0], 0, usize::MAX);
+        assert!(results.passed() && worse(&results).is_empty());
+        assert_eq!((results.pairs, results.measured_twice), (20, true));
+        let note = "job `x`: CPU per I/O got worse in the first of two measurements alone, so that it passes: now / recorded was 1.040, then 1.000";
+        assert_eq!(results.notes, [note]);
+    }
+
+    #[test]
+    fn a_figure_that_is_worse_twice_fails_with_the_second_ratio() {
+        let results = gated([10.6, 10.4], 0, usize::MAX);
+        assert!(!results.passed() && results.notes.is_empty(), "{:?}", results.notes);
+        assert_eq!((results.pairs, worse(&results)), (20, vec!["CPU per I/O"]));
+        let cpu = &results.jobs[0].figures[1];
+        assert!((cpu.ratio.ratio - 1.04).abs() < 1e-9, "{cpu:?}");
+        assert!(cpu.first_ratio.is_some_and(|first| (first - 1.06).abs() < 1e-9), "{cpu:?}");
+    }
+
+    #[test]
+    fn a_counter_that_changed_its_kind_is_measured_once() {
+        let results = gated([10.0, 10.0], 100, usize::MAX);
+        assert!(!results.passed() && worse(&results).is_empty());
+        assert_eq!((results.pairs, results.jobs[0].counters.len()), (10, 1));
+    }
+
+    #[test]
+    fn an_interrupted_second_measurement_leaves_the_gate_incomplete() {
+        for pairs in [10, 14] {
+            let results = gated([10.4, 10.4], 0, pairs);
+            assert!(results.incomplete && !results.passed() && !results.measured_twice);
+            assert_eq!((results.pairs, worse(&results).len()), (pairs, 0));
+            let note = "job `x`: CPU per I/O got worse (now / recorded is 1.040), which no second measurement has confirmed";
+            assert_eq!(results.notes, [note]);
+        }
     }
 }

@@ -41,6 +41,9 @@ pub fn text(results: &GateResults) -> String {
         "{} pairs in {:.0} s, in random order (--seed {}); figures by the bare ring's\n",
         results.pairs, results.seconds, results.seed
     );
+    if results.measured_twice {
+        text += "measured twice, as a figure got worse in the first measurement; the tables are of the second\n";
+    }
     for job in &results.jobs {
         text += &format!("\njob `{}`\n{}\n", job.job, job_table(job));
         for line in sentences(job) {
@@ -86,12 +89,16 @@ fn sentences(job: &JobJudgement) -> Vec<String> {
 
 fn worse_figure(figure: &FigureJudgement) -> String {
     let RatioInterval { ratio, low, high } = figure.ratio;
-    let (word, [middle, first, last]) = match figure.unit {
-        Unit::PerSecond => ("lower", [ratio, high, low].map(|ratio| 1.0 - ratio)),
-        Unit::Nanoseconds | Unit::PerIo => ("higher", [ratio, low, high].map(|ratio| ratio - 1.0)),
+    let (word, sign, [least, most]) = match figure.unit {
+        Unit::PerSecond => ("lower", -1.0, [high, low]),
+        Unit::Nanoseconds | Unit::PerIo => ("higher", 1.0, [low, high]),
     };
-    let [middle, first, last] = [middle, first, last].map(percent);
-    format!("FAILED: {} is {middle} {word} ({first} to {last})", figure.name)
+    let change = |ratio: f64| percent(sign * (ratio - 1.0));
+    let confirmed = figure.first_ratio.map_or(String::new(), |first| {
+        format!("; in the first measurement it was {} {word}", change(first))
+    });
+    let [middle, least, most] = [ratio, least, most].map(change);
+    format!("FAILED: {} is {middle} {word} ({least} to {most}){confirmed}", figure.name)
 }
 
 fn changed_counter(change: &CounterChange) -> String {
@@ -172,6 +179,7 @@ pub fn json(results: &GateResults) -> Value {
         "baseline": results.recorded,
         "recorded_pairs": results.recorded_pairs,
         "pairs": results.pairs,
+        "measured_twice": results.measured_twice,
         "effect": results.effect,
         "false_alarms": FALSE_ALARMS,
         "smallest_found": found.collect::<serde_json::Map<_, _>>(),
@@ -196,6 +204,7 @@ fn job_json(job: &JobJudgement) -> Value {
             "ratio": ratio,
             "low": low,
             "high": high,
+            "first_ratio": figure.first_ratio,
             "smallest_found": figure.smallest_found,
             "is_worse": figure.is_worse,
         })
@@ -222,6 +231,7 @@ mod tests {
             recorded: 0.8,
             now: 0.8 * ratio,
             ratio: RatioInterval { ratio, low: ratio - 0.01, high: ratio + 0.01 },
+            first_ratio: is_worse.then_some(ratio + 0.02),
             smallest_found: Some(0.05),
             is_worse,
         }
@@ -233,6 +243,7 @@ mod tests {
             recorded_pairs: 20,
             jobs,
             pairs: 10,
+            measured_twice: false,
             effect: 0.05,
             seed: 7,
             seconds: 12.3,
@@ -251,11 +262,13 @@ mod tests {
         let failed = JobJudgement { job: "x".into(), figures, counters: vec![change] };
         let good = figure(Unit::PerSecond, 1.0, false);
         let passed = JobJudgement { job: "y".into(), figures: vec![good], counters: Vec::new() };
-        let text = text(&results(vec![failed.clone(), passed.clone()]));
+        let twice = |jobs| GateResults { measured_twice: true, ..results(jobs) };
+        let text = text(&twice(vec![failed.clone(), passed.clone()]));
         for part in [
             "baseline: 20 pairs, then\n10 pairs in 12 s",
-            "FAILED: rate is 20.0 % lower (19.0 % to 21.0 %)",
-            "FAILED: CPU per I/O is 30.0 % higher (29.0 % to 31.0 %)",
+            "\nmeasured twice, as a figure got worse in the first measurement; the tables are of the second\n",
+            "FAILED: rate is 20.0 % lower (19.0 % to 21.0 %); in the first measurement it was 18.0 % lower\n",
+            "FAILED: CPU per I/O is 30.0 % higher (29.0 % to 31.0 %); in the first measurement it was 32.0 % higher\n",
             "FAILED: counter lock: never when recorded, 1.00 per I/O now",
             "job `y`",
             "\npassed\n",
@@ -265,9 +278,14 @@ mod tests {
             assert!(text.contains(part), "no `{part}` in\n{text}");
         }
         assert!(text.ends_with("gate FAILED: 1 job got worse\n"), "{text}");
-        let json = json(&results(vec![failed, passed]));
+        let json = json(&twice(vec![failed, passed]));
         assert_eq!((&json["passed"], &json["jobs"][1]["passed"]), (&json!(false), &json!(true)));
         assert_eq!(json["jobs"][0]["changed_counters"][0]["now_per_io"], 1.0);
+        assert_eq!(
+            (&json["measured_twice"], &json["jobs"][0]["figures"][0]["first_ratio"]),
+            (&json!(true), &json!(0.8 + 0.02))
+        );
+        assert_eq!(json["jobs"][1]["figures"][0]["first_ratio"], Value::Null);
     }
 
     #[test]

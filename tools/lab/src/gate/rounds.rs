@@ -1,4 +1,4 @@
-//! The rounds of a recording or a gate: the jobs of the side and the bare ring, once each, in random order.
+//! The rounds of a recording or a gate: the jobs of the side and the bare ring, once each, in random order. A gate may measure twice.
 
 use super::series::{JobSeries, Round};
 use crate::Error;
@@ -12,7 +12,7 @@ use std::time::Instant;
 /// The conditions of a recording or a gate.
 #[derive(Debug)]
 pub struct Conditions<'a> {
-    /// The number of rounds.
+    /// The number of rounds of a measurement.
     pub pairs: u32,
     /// The seed of the order within the rounds.
     pub seed: u64,
@@ -24,10 +24,54 @@ pub struct Conditions<'a> {
     pub progress: &'a RunProgress,
 }
 
+/// Whether the jobs are to be measured once more, by what the first measurement has of them.
+pub(super) type Repeats<'a> = &'a dyn Fn(&[JobSeries]) -> bool;
+
+/// The rounds of the first measurement, and of the second one if there was one.
+#[derive(Debug, Default)]
+pub(super) struct Rounds {
+    first: Vec<Round>,
+    second: Vec<Round>,
+}
+
+impl Rounds {
+    /// Runs `pairs` rounds and, if `repeats` says so, as many again; `round` is given a name of each. After an error the
+    /// rounds that have ended are there.
+    pub fn run(
+        &mut self,
+        pairs: u32,
+        repeats: Repeats<'_>,
+        mut round: impl FnMut(&str) -> Result<Round, Error>,
+    ) -> Result<(), Error> {
+        for pair in 1..=pairs {
+            self.first.push(round(&format!("pair {pair} of {pairs}"))?);
+        }
+        if repeats(&JobSeries::from_rounds(&self.first)) {
+            for pair in 1..=pairs {
+                self.second.push(round(&format!("second measurement: pair {pair} of {pairs}"))?);
+            }
+        }
+        Ok(())
+    }
+
+    /// The number of rounds that have ended.
+    pub fn len(&self) -> usize {
+        self.first.len() + self.second.len()
+    }
+
+    /// The series of the first measurement and of the second.
+    pub fn series(&self) -> [Vec<JobSeries>; 2] {
+        [&self.first, &self.second].map(|rounds| JobSeries::from_rounds(rounds))
+    }
+}
+
 /// What the rounds have measured.
 #[derive(Debug)]
 pub(super) struct Measured {
     pub jobs: Vec<JobSeries>,
+    /// The jobs of the second measurement; empty without one.
+    pub second: Vec<JobSeries>,
+    /// The rounds of both measurements.
     pub pairs: usize,
     pub seconds: f64,
     /// The machine; `None` in a guest, which is the same on every machine.
@@ -47,6 +91,7 @@ pub(super) fn measure_rounds(
     side: &Side,
     set: &JobSet,
     conditions: &Conditions<'_>,
+    repeats: Repeats<'_>,
 ) -> Result<Measured, Error> {
     let (stop, progress) = (conditions.stop, conditions.progress);
     let plan = side.plan(set, conditions.overwrite)?;
@@ -58,7 +103,7 @@ pub(super) fn measure_rounds(
     let mut layout = Layout::new([(plan, set)]);
     let mut machine = Machine::before();
     let began = Instant::now();
-    let mut rounds = Vec::new();
+    let mut rounds = Rounds::default();
     let mut measured = || -> Result<(), Error> {
         layout.create(stop, progress)?;
         // The side, and whether it is the control's turn.
@@ -73,8 +118,8 @@ pub(super) fn measure_rounds(
             run(*is_control)?;
         }
         let mut random = Random::new(conditions.seed);
-        for pair in 1..=conditions.pairs {
-            progress.set_activity(&format!("pair {pair} of {}", conditions.pairs));
+        rounds.run(conditions.pairs, repeats, |name| {
+            progress.set_activity(name);
             random.shuffle(&mut turns);
             let mut round = Round::default();
             for is_control in &turns {
@@ -84,15 +129,16 @@ pub(super) fn measure_rounds(
                     false => round.side = figures,
                 }
             }
-            rounds.push(round);
-        }
-        Ok(())
+            Ok(round)
+        })
     };
     let ended = measured();
     let incomplete = layout.end(ended, rounds.len())?;
     machine.finish();
+    let [jobs, second] = rounds.series();
     Ok(Measured {
-        jobs: JobSeries::from_rounds(&rounds),
+        jobs,
+        second,
         pairs: rounds.len(),
         seconds: began.elapsed().as_secs_f64(),
         processor: machine.model.clone(),

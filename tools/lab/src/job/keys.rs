@@ -7,8 +7,9 @@ use super::direction::DIRECTIONS;
 use super::distribution::Distribution;
 use super::file_service::file_service;
 use super::options::{
-    BlockRange, Fallocate, Options, Pattern, SyncRange, SyncWrites, UnifiedReport, Verify,
+    BlockRange, Fallocate, Options, SyncRange, SyncWrites, UnifiedReport, Verify,
 };
+use super::pattern::Pattern;
 use super::replay_options::ReplaySkip;
 use super::steady_state::steady_state;
 use super::value::{self, SizeOrPercent, TimeUnit};
@@ -213,6 +214,9 @@ pub static KEYS: &[Key] = &[
     key("hipri", &[], ValueKind::Flag(|o, v| o.polled = v), "polled completions"),
     key("sqthread_poll", &[], ValueKind::Flag(|o, v| o.sq_thread_poll = v), "a kernel thread submits"),
     key("force_async", &[], ValueKind::Count(0..=65_536, |o, v| o.force_async = v as u32), "every n-th request through a worker"),
+
+    key("cmd_type", &[], ValueKind::Choice(&["nvme"], |_, _| ()), "commands of ioengine=io_uring_cmd (always those of NVMe)"),
+    key("waits_apart", &[], ValueKind::Flag(|o, v| o.waits_apart = v), "submit the whole depth, sleep, and count the time of the work only"),
 
     key("gtod_reduce", &[], ValueKind::Flag(|o, v| o.reduce_clock = v), "no time stamps at all"),
     key("clocksource", &[], ValueKind::Choice(&["clock_gettime", "gettimeofday", "cpu"], |_, _| ()), "fio's clock (always clock_gettime)"),

@@ -12,7 +12,9 @@ mod help;
 mod iolog;
 mod keys;
 mod nearest;
+mod normalize;
 mod options;
+mod pattern;
 mod replay_options;
 mod steady_state;
 mod text;
@@ -33,8 +35,9 @@ pub use iolog::{IoLog, ReplayAction, ReplayStep};
 pub use keys::{KEYS, Key, find as find_key};
 pub use nearest::nearest;
 pub use options::{
-    BlockRange, Fallocate, Measure, Options, Pattern, SyncRange, SyncWrites, UnifiedReport, Verify,
+    BlockRange, Fallocate, Measure, Options, SyncRange, SyncWrites, UnifiedReport, Verify,
 };
+pub use pattern::Pattern;
 pub use replay_options::{ReplayOptions, ReplaySkip};
 pub use steady_state::{SteadyMeasure, SteadyRate, SteadyState};
 pub use text::{SourceLocation, check_file};

@@ -5,116 +5,14 @@ use super::direction::DIRECTIONS;
 use super::distribution::Distribution;
 use super::file_service::FileService;
 use super::iolog::IoLog;
+use super::pattern::Pattern;
 use super::replay_options::ReplayOptions;
 use super::steady_state::SteadyState;
 use super::value::SizeOrPercent;
 use super::zones::Zone;
-use crate::verify::HEADER_BYTES;
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// The directions and the order of a job's I/O: fio's `rw`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Pattern {
-    /// Sequential reads.
-    Read,
-    /// Sequential writes.
-    Write,
-    /// Sequential reads and writes mixed.
-    ReadWrite,
-    /// Random reads.
-    RandRead,
-    /// Random writes.
-    RandWrite,
-    /// Random reads and writes mixed.
-    RandReadWrite,
-    /// Sequential trims.
-    Trim,
-    /// Random trims.
-    RandTrim,
-    /// Sequential trims, each followed by a write of the same block.
-    TrimWrite,
-    /// Random trims, each followed by a write of the same block.
-    RandTrimWrite,
-    /// What the traces of `read_iolog` have.
-    Replay {
-        /// Some I/O reads.
-        reads: bool,
-        /// Some I/O writes.
-        writes: bool,
-        /// Some I/O trims.
-        trims: bool,
-    },
-}
-
-impl Pattern {
-    /// fio's name of the pattern.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Read => "read",
-            Self::Write => "write",
-            Self::ReadWrite => "rw",
-            Self::RandRead => "randread",
-            Self::RandWrite => "randwrite",
-            Self::RandReadWrite => "randrw",
-            Self::Trim => "trim",
-            Self::RandTrim => "randtrim",
-            Self::TrimWrite => "trimwrite",
-            Self::RandTrimWrite => "randtrimwrite",
-            Self::Replay { .. } => "replay",
-        }
-    }
-
-    /// Whether offsets are random.
-    pub fn random(self) -> bool {
-        let reads_or_writes =
-            matches!(self, Self::RandRead | Self::RandWrite | Self::RandReadWrite);
-        reads_or_writes || matches!(self, Self::RandTrim | Self::RandTrimWrite)
-    }
-
-    /// Whether the pattern has reads.
-    pub fn reads(self) -> bool {
-        match self {
-            Self::Read | Self::RandRead | Self::ReadWrite | Self::RandReadWrite => true,
-            Self::Replay { reads, .. } => reads,
-            _ => false,
-        }
-    }
-
-    /// Whether the pattern has writes.
-    pub fn writes(self) -> bool {
-        match self {
-            Self::Write | Self::RandWrite | Self::ReadWrite | Self::RandReadWrite => true,
-            Self::Replay { writes, .. } => writes,
-            other => other.writes_trimmed(),
-        }
-    }
-
-    /// Whether the pattern has trims.
-    pub fn trims(self) -> bool {
-        match self {
-            Self::Trim | Self::RandTrim => true,
-            Self::Replay { trims, .. } => trims,
-            other => other.writes_trimmed(),
-        }
-    }
-
-    /// Whether each trim is followed by a write of the same block.
-    pub fn writes_trimmed(self) -> bool {
-        matches!(self, Self::TrimWrite | Self::RandTrimWrite)
-    }
-
-    /// Whether the pattern changes what is on the target: a trim destroys it, as a write does.
-    pub fn modifies(self) -> bool {
-        self.writes() || self.trims()
-    }
-
-    /// The directions whose blocks are chosen. The writes that follow trims have the blocks of the trims.
-    pub fn chosen(self) -> [bool; DIRECTIONS] {
-        [self.reads(), self.writes() && !self.writes_trimmed(), self.trims()]
-    }
-}
 
 /// How blocks are verified: fio's `verify`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -377,6 +275,9 @@ pub struct Options {
     /// Remove the files that the run created.
     pub unlink: bool,
 
+    /// `waits_apart`: count the time of the loop's work apart from its waits.
+    pub waits_apart: bool,
+
     /// `registerfiles`.
     pub register_files: bool,
     /// `fixedbufs`.
@@ -539,6 +440,7 @@ impl Default for Options {
             polled: false,
             sq_thread_poll: false,
             force_async: 0,
+            waits_apart: false,
             reduce_clock: false,
             no_slat: false,
             no_clat: false,
@@ -636,145 +538,5 @@ impl Options {
 
     fn blocks_of(&self, wanted: [bool; DIRECTIONS]) -> impl Iterator<Item = &BlockRange> {
         self.block.iter().zip(wanted).filter_map(|(range, wanted)| wanted.then_some(range))
-    }
-
-    /// Checks keys against each other, after all are parsed. As fio does, it clamps batches to the depth
-    /// and raises an upper limit that is below its lower limit. Combinations that cannot work are errors.
-    pub(super) fn normalize(&mut self) -> Result<(), String> {
-        if self.batch_submit == 0 || self.batch_submit > self.depth {
-            self.batch_submit = self.depth;
-        }
-        self.complete_min = self.complete_min.min(self.depth);
-        if self.depth_low == 0 || self.depth_low > self.depth {
-            self.depth_low = self.depth;
-        }
-        if self.complete_max == 0 || self.complete_max > self.depth {
-            self.complete_max = self.depth;
-        }
-        self.complete_max = self.complete_max.max(self.complete_min);
-        if self.time_based && self.runtime.is_none_or(|time| time.is_zero()) {
-            return Err("time_based needs a runtime".into());
-        }
-        if self.polled && !self.direct {
-            return Err("hipri needs direct=1: only direct I/O is polled".into());
-        }
-        if self.rate.iter().zip(self.rate_iops).any(|(&rate, iops)| rate != 0 && iops != 0) {
-            return Err("rate and rate_iops exclude each other in one direction".into());
-        }
-        if self.iolog_copy.is_some() && self.jobs > 1 {
-            return Err("write_iolog names one file; give each thread a job of its own".into());
-        }
-        self.normalize_blocks();
-        self.check_number_of_ios()?;
-        let mut unzoned =
-            self.zones.iter().zip(self.pattern.chosen()).filter(|(zones, _)| zones.is_empty());
-        if self.distribution == Distribution::Zoned && unzoned.any(|(_, used)| used) {
-            return Err("random_distribution has no zones for a direction of the job".into());
-        }
-        self.normalize_verify()?;
-        if self.iolog.is_some() && self.verify.is_some() {
-            return Err("verify and read_iolog exclude each other: a trace has no bytes".into());
-        }
-        // As with fio: what has been read in advance is not dropped.
-        self.invalidate &= !self.pre_read;
-        if self.max_latency != [Duration::ZERO; DIRECTIONS] && !self.measure().lat {
-            return Err("max_latency needs total latencies: no disable_lat or gtod_reduce".into());
-        }
-        if !self.latency_target.is_zero() && !self.measure().lat {
-            return Err(
-                "latency_target needs total latencies: no disable_lat or gtod_reduce".into()
-            );
-        }
-        // As with fio: without a duration nothing is judged.
-        self.steady = self.steady.filter(|_| !self.steady_duration.is_zero());
-        const MAX_STEADY: Duration = Duration::from_secs(86_400);
-        if self.steady_duration > MAX_STEADY {
-            return Err("steadystate_duration is more than a day".into());
-        }
-        if self.steady.is_some() && !self.measure().latency() {
-            return Err("steadystate needs times of I/Os: no gtod_reduce".into());
-        }
-        let logs = [&self.bandwidth_log, &self.iops_log, &self.latency_log];
-        if logs.iter().any(|log| log.is_some()) && !self.measure().latency() {
-            return Err("logs need times of I/Os: no gtod_reduce".into());
-        }
-        if let Some(SizeOrPercent::Bytes(size)) = self.size
-            && size < self.largest_block()
-        {
-            return Err(format!("size={size} is less than one block of {}", self.largest_block()));
-        }
-        // The buffers are allocated before the run: depth x block bytes for each thread.
-        const MAX_BUFFER_BYTES: u64 = 16 << 30;
-        let memory = u64::from(self.depth) * self.buffer_bytes() * u64::from(self.jobs);
-        if memory > MAX_BUFFER_BYTES {
-            return Err(format!(
-                "iodepth x bs x numjobs is {} GiB of buffers; at most 16 GiB",
-                memory >> 30
-            ));
-        }
-        Ok(())
-    }
-
-    fn normalize_blocks(&mut self) {
-        for (range, split) in self.block.iter_mut().zip(&self.block_split) {
-            let sizes = || split.iter().map(|share| share.bytes);
-            if let (Some(min), Some(max)) = (sizes().min(), sizes().max()) {
-                *range = BlockRange { min, max };
-            }
-        }
-        // A block that follows another one may have been visited.
-        let mut shares = self.random_percentage.iter().zip(self.pattern.chosen());
-        if self.pattern.random() && shares.any(|(percent, used)| used && *percent < 100) {
-            self.random_map = false;
-        }
-        // As with fio.
-        let mut aligned = self.block_align.iter().zip(&self.block);
-        if self.pattern.random() && aligned.any(|(align, range)| ![0, range.min].contains(align)) {
-            self.random_map = false;
-        }
-    }
-
-    /// Checks `number_ios`, whose bytes must be known before the run.
-    fn check_number_of_ios(&self) -> Result<(), String> {
-        let mut sizes = self.blocks_in_use().flat_map(|range| [range.min, range.max]);
-        match self.number_ios {
-            0 => Ok(()),
-            _ if self.time_based => Err("number_ios and time_based exclude each other".into()),
-            _ if sizes.any(|size| size != self.largest_block()) => {
-                Err("number_ios needs blocks of one size; give io_size".into())
-            }
-            _ => Ok(()),
-        }
-    }
-
-    fn normalize_verify(&mut self) -> Result<(), String> {
-        // As with fio: a pattern is verified unless the job sets verify=0.
-        if self.verify.is_none() && !self.verify_pattern.is_empty() {
-            self.verify = Some(Verify::Pattern);
-        }
-        self.verify = self.verify.filter(|verify| *verify != Verify::Nothing);
-        // A job that does not write verifies in any case.
-        self.verify_only &= self.pattern.writes();
-        if self.verify_only && (self.verify.is_none() || !self.do_verify || self.time_based) {
-            return Err("verify_only needs verify, and neither do_verify=0 nor time_based".into());
-        }
-        if self.verify.is_none() || !self.do_verify {
-            self.verify_backlog = 0;
-        }
-        if self.verify == Some(Verify::Pattern) && self.verify_pattern.is_empty() {
-            return Err("verify=pattern needs a verify_pattern".into());
-        }
-        // A block that began inside another one would destroy its header.
-        let mut aligned = self.block_align.iter().zip(&self.block);
-        if self.verify.is_some() && aligned.any(|(align, range)| align % range.min != 0) {
-            return Err("verify needs a blockalign that is a multiple of the smallest block".into());
-        }
-        let smallest = self.smallest_block();
-        if self.verify == Some(Verify::Crc32c) && smallest < HEADER_BYTES as u64 {
-            return Err(format!(
-                "verify=crc32c needs blocks of {HEADER_BYTES} bytes; one is {smallest}"
-            ));
-        }
-        Ok(())
     }
 }

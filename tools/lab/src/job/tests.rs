@@ -3,7 +3,8 @@
 use super::block_split::BlockShare;
 use super::distribution::Distribution;
 use super::file_service::FileOrder;
-use super::options::{BlockRange, Fallocate, Pattern, SyncWrites, UnifiedReport, Verify};
+use super::options::{BlockRange, Fallocate, SyncWrites, UnifiedReport, Verify};
+use super::pattern::Pattern;
 use super::{JobSet, KEYS, Options, Parser, SizeOrPercent, UnknownKeys, find_key};
 use crate::Error;
 use proptest::prelude::*;
@@ -236,6 +237,8 @@ fn each_key_sets_its_option() {
         ("direct=1\nhipri", |o| o.polled),
         ("sqthread_poll=1", |o| o.sq_thread_poll),
         ("force_async=4", |o| o.force_async == 4),
+        ("cmd_type=nvme", |o| o.ioengine == "psync"),
+        ("waits_apart", |o| o.waits_apart),
         ("gtod_reduce=1", |o| !o.measure().latency() && !o.measure().bandwidth),
         ("clocksource=cpu", |o| o.measure().latency()),
         ("disable_slat=1", |o| !o.measure().slat && o.measure().clat),

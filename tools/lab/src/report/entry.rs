@@ -303,6 +303,7 @@ mod tests {
             stats,
             usage,
             started_ns: 0,
+            in_ramp: false,
             runtime_ns,
             direction_ns: [runtime_ns; DIRECTIONS],
             engine,

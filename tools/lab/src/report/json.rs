@@ -211,6 +211,9 @@ fn uringfs_object(entry: &ReportEntry<'_>, outcome: &Outcome) -> Value {
         "files_made": outcome.files_made,
         "incomplete": outcome.incomplete,
     });
+    if entry.stats.work_ns > 0 {
+        object["work_ns_per_io"] = json!(entry.per_io(entry.stats.work_ns));
+    }
     if let Some(failure) = &entry.failure {
         object["failure"] = json!(failure.to_string());
     }

@@ -1,7 +1,7 @@
 //! The failure of a thread.
 
+use crate::LOST_TARGET;
 use std::fmt;
-
 use uringfs::Errno;
 
 /// The failure that ended a thread, or one wrong block.
@@ -20,8 +20,7 @@ pub struct Failure {
 impl Failure {
     /// A failure with this error.
     pub fn new(errno: Errno, what: String, file: Option<u32>) -> Self {
-        let is_lost = matches!(errno, Errno::NOSPC | Errno::DQUOT | Errno::NODEV | Errno::NXIO);
-        Self { errno, what, file, is_lost }
+        Self { errno, what, file, is_lost: LOST_TARGET.contains(&errno) }
     }
 }
 

@@ -5,6 +5,7 @@
 mod next_io;
 mod passes;
 mod pauses;
+mod waits_apart;
 
 use uringfs::Errno;
 
@@ -89,6 +90,8 @@ struct IoLoop<'a, E, const TIMED: bool> {
     observers: Observers,
     /// The end of the run; 0 when it is to end now.
     deadline_ns: u64,
+    /// The ramp has not ended.
+    ramping: bool,
     stats: IoStats,
     /// The last reading of the clock.
     now_ns: u64,
@@ -157,6 +160,7 @@ impl<'a, E: Engine, const TIMED: bool> IoLoop<'a, E, TIMED> {
             max_latency_ns: options.max_latency.map(limit),
             observers,
             deadline_ns: u64::MAX,
+            ramping: false,
             engine,
             workload,
             options,
@@ -236,14 +240,14 @@ impl<'a, E: Engine, const TIMED: bool> IoLoop<'a, E, TIMED> {
         let nanoseconds = |time: Duration| time.as_nanos() as u64;
         let mut started_ns = self.now_ns;
         let ramp_ends = started_ns + nanoseconds(self.options.ramp_time);
-        let mut ramping = ramp_ends > started_ns;
-        if !ramping {
+        self.ramping = ramp_ends > started_ns;
+        if !self.ramping {
             self.begin_observers(started_ns);
         }
         // As with fio, the runtime begins when the loop notices the end of the ramp.
         let runtime = self.options.runtime.filter(|time| !time.is_zero());
         let deadline_from = |ns| runtime.map_or(u64::MAX, |time| ns + nanoseconds(time));
-        if !ramping {
+        if !self.ramping {
             self.deadline_ns = deadline_from(started_ns);
         }
         let mut usage = Usage::current_thread();
@@ -257,7 +261,10 @@ impl<'a, E: Engine, const TIMED: bool> IoLoop<'a, E, TIMED> {
             && !stop.load(Ordering::Relaxed)
             && self.now_ns < self.deadline_ns
         {
-            self.fill();
+            match self.options.waits_apart {
+                true => self.fill_apart(),
+                false => self.fill(),
+            }
             let mut restarts = false;
             if self.in_flight() == 0 && self.read_back.is_backlog_over() {
                 self.end_backlog();
@@ -272,11 +279,11 @@ impl<'a, E: Engine, const TIMED: bool> IoLoop<'a, E, TIMED> {
                 self.fail(errno, "reap".into());
                 break;
             }
-            let ramp_is_over = ramping && self.now_ns >= ramp_ends;
+            let ramp_is_over = self.ramping && self.now_ns >= ramp_ends;
             if ramp_is_over || restarts {
                 started_ns = exact_ns();
                 if ramp_is_over {
-                    ramping = false;
+                    self.ramping = false;
                     self.deadline_ns = deadline_from(started_ns);
                 }
                 self.begin_stats(started_ns);
@@ -285,7 +292,7 @@ impl<'a, E: Engine, const TIMED: bool> IoLoop<'a, E, TIMED> {
                 usage = Usage::current_thread();
                 engine_before = self.engine.report();
             }
-            if std::mem::take(&mut self.status_due) && !ramping {
+            if std::mem::take(&mut self.status_due) && !self.ramping {
                 self.progress.keep(self.result_since(started_ns, usage, &engine_before));
             }
         }
@@ -319,6 +326,7 @@ impl<'a, E: Engine, const TIMED: bool> IoLoop<'a, E, TIMED> {
         let read_ns = if only_reads_back { read_back_ns } else { runtime_ns };
         LoopResult {
             started_ns,
+            in_ramp: self.ramping,
             runtime_ns,
             direction_ns: [read_ns, runtime_ns - read_back_ns, runtime_ns - read_back_ns],
             usage: Usage::current_thread().since(usage),
@@ -425,6 +433,9 @@ impl<'a, E: Engine, const TIMED: bool> IoLoop<'a, E, TIMED> {
     /// Reaps once; if the depth was reached, reaps down to `iodepth_low`. As with fio, what is in flight when the pass has no more I/Os
     /// is reaped at once.
     fn reap_to_low_water(&mut self) -> Result<(), Errno> {
+        if self.options.waits_apart {
+            return self.reap_apart();
+        }
         if self.exhausted {
             return self.reap(u32::MAX);
         }
@@ -444,6 +455,12 @@ impl<'a, E: Engine, const TIMED: bool> IoLoop<'a, E, TIMED> {
         let min = (least as usize).clamp(1, in_flight);
         let bounds = ReapBounds { min, max: (self.options.complete_max as usize).max(min) };
         self.engine.reap(bounds, &mut self.done)?;
+        self.count_done()
+    }
+
+    /// Counts the completions that a reap has found.
+    #[inline]
+    fn count_done(&mut self) -> Result<(), Errno> {
         self.now_ns = if TIMED { exact_ns() } else { coarse_ns() };
         self.last_reaped = self.done.len();
         self.stats.complete[batch_class(self.last_reaped)] += 1;

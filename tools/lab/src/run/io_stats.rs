@@ -72,6 +72,8 @@ pub struct IoStats {
     pub submit: [u64; DEPTH_CLASSES],
     /// Reaps by size.
     pub complete: [u64; DEPTH_CLASSES],
+    /// With `waits_apart` the time of the loop's work, in nanoseconds.
+    pub work_ns: u64,
     sampled_ns: u64,
     keeps_samples: bool,
 }
@@ -144,6 +146,7 @@ impl IoStats {
         }
         self.sync.merge(&other.sync);
         self.submitted += other.submitted;
+        self.work_ns += other.work_ns;
         let pairs = [
             (&mut self.depth, &other.depth),
             (&mut self.submit, &other.submit),

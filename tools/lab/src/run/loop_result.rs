@@ -15,6 +15,8 @@ pub struct LoopResult {
     pub usage: Usage,
     /// The end of the ramp: monotonic clock in nanoseconds.
     pub started_ns: u64,
+    /// The loop ended before its ramp: the figures are of the ramp.
+    pub in_ramp: bool,
     /// Time since the ramp.
     pub runtime_ns: u64,
     /// The time of each direction. The time of reading back does not count for writes and trims. As with fio, a job

@@ -132,6 +132,8 @@ impl Run<'_> {
         let kept = if dumps.is_some() { Kept::Results } else { Kept::Rates };
         self.progress.begin(plan.threads.iter().map(|thread| expected(thread, jobs)), kept);
         let outcome = |threads: Vec<ThreadResult>| {
+            let mut notes = self.notes();
+            notes.extend(ramp_notes(&threads, jobs));
             Results::Ours(Box::new(Outcome {
                 started,
                 engine: self.config.engine.name(),
@@ -141,7 +143,7 @@ impl Run<'_> {
                 files_made: Vec::new(),
                 disks: disks.stats(),
                 incomplete: false,
-                notes: self.notes(),
+                notes,
             }))
         };
         let so_far = || {
@@ -255,6 +257,21 @@ impl Run<'_> {
     }
 }
 
+/// Notes about jobs whose threads ended before their ramps.
+fn ramp_notes(threads: &[ThreadResult], jobs: &[Job]) -> Vec<String> {
+    let note = |threads: &[ThreadResult]| {
+        let Job { name, options, .. } = &jobs[threads[0].job];
+        let ended = threads.iter().filter(|thread| thread.result.in_ramp).count();
+        let time = options.ramp_time.as_secs_f64();
+        (ended > 0).then(|| {
+            format!(
+                "job `{name}` ended within its ramp_time of {time} s: its figures are of the ramp"
+            )
+        })
+    };
+    threads.chunk_by(|a, b| a.job == b.job).filter_map(note).collect()
+}
+
 /// Keys of fio that have one value here, with that value and the reason.
 const ONE_VALUE: [(&str, &str, &str); 11] = [
     ("clocksource", "clock_gettime", "all engines but fio read the clock with clock_gettime"),
@@ -335,13 +352,33 @@ fn distinct(names: &[&str]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::*;
+    use crate::job::{Parser, UnknownKeys};
     use std::process::Command;
+
+    #[test]
+    fn jobs_that_end_within_their_ramps_have_notes() {
+        let mut parser = Parser::new(&|_| None, UnknownKeys::Refuse);
+        let text = b"[global]\nramp_time=1500ms\nsize=1m\n[first]\nnumjobs=2\n[second]\n";
+        parser.bytes(text, "test").unwrap();
+        let jobs = parser.finish().unwrap().jobs;
+        let thread = |job, in_ramp| ThreadResult {
+            job,
+            group: 0,
+            elapsed_ns: 0,
+            result: LoopResult { in_ramp, ..LoopResult::default() },
+            steady: None,
+        };
+        let notes = ramp_notes(&[thread(0, false), thread(0, true), thread(1, false)], &jobs);
+        let note = "job `first` ended within its ramp_time of 1.5 s: its figures are of the ramp";
+        assert_eq!(notes, [note]);
+    }
 
     #[test]
     fn later_threads_and_programs_have_no_timer_slack() {
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                super::disable_timer_slack();
+                disable_timer_slack();
                 let inherited = scope.spawn(rustix::thread::current_timer_slack).join();
                 assert_eq!(inherited.unwrap(), Ok(1));
                 let program = Command::new("cat").arg("/proc/self/timerslack_ns").output().unwrap();

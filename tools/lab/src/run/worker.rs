@@ -14,7 +14,7 @@ use crate::Error;
 use crate::engine::{Engine, EngineConfig, Io, IoCompletion, ReapBounds, Setup, WithEngine};
 use crate::fill_pattern::FillPattern;
 use crate::job::{Job, Options};
-use crate::targets::{Target, Volumes};
+use crate::targets::{Namespace, Target, Volumes, is_namespace};
 use crate::workload::{IoOp, Workload};
 use parking_lot::{Condvar, Mutex};
 use rustix::thread::CpuSet;
@@ -278,6 +278,9 @@ fn describe_targets(result: &mut LoopResult, plan: &ThreadPlan, options: &Option
 
 /// Whether a file or a device has this length at least.
 fn reaches(path: &Path, length: u64) -> bool {
+    if is_namespace(path) {
+        return Namespace::open(path, false).is_ok_and(|found| found.size() >= length);
+    }
     let end = File::open(path).and_then(|mut file| file.seek(SeekFrom::End(0)));
     end.is_ok_and(|end| end >= length)
 }

@@ -5,6 +5,7 @@
 //! back: a child that has not executed its program yet would still hold one. A comparison claims for another build of this
 //! program, too, which it starts with an environment variable.
 
+use super::nvme_namespace::block_twin;
 use super::target::Target;
 use crate::Error;
 use rustix::fs::{AtFlags, CWD, FileType, StatxFlags, statx};
@@ -43,7 +44,7 @@ pub fn claim<'a>(targets: impl Iterator<Item = &'a Target>) -> Result<(), Error>
     Ok(())
 }
 
-/// The name of the claim on a regular file or a block device. The number of a deleted file may be that of a later one, which was
+/// The name of the claim on a regular file or a block device; the character device of an NVMe namespace has that of its block device. The number of a deleted file may be that of a later one, which was
 /// born at another time.
 fn socket_name(path: &Path) -> Option<String> {
     let wanted = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
@@ -52,6 +53,7 @@ fn socket_name(path: &Path) -> Option<String> {
         ((found.stx_dev_major, found.stx_dev_minor), (found.stx_rdev_major, found.stx_rdev_minor));
     let born = found.stx_btime;
     match FileType::from_raw_mode(found.stx_mode.into()) {
+        FileType::CharacterDevice => socket_name(&block_twin(path)?),
         FileType::BlockDevice => Some(format!("uringfs-bench/device/{}:{}", rdev.0, rdev.1)),
         FileType::RegularFile => Some(format!(
             "uringfs-bench/file/{}:{}/{}.{}/{}",

@@ -1,6 +1,7 @@
 //! Inspects a target before a run: its kind, its size, and whether I/O on it could do harm. Opens and
 //! reads; writes nothing.
 
+use super::nvme_namespace::{self, Namespace};
 use super::signature;
 use super::target::{Access, Target};
 use super::target_info::TargetInfo;
@@ -28,13 +29,34 @@ pub fn inspect(target: &Target, writes: bool, volumes: &mut Volumes) -> Result<T
         Target::Path(path) => {
             let found = inspect_path(target, path, writes)?;
             if writes {
-                Volume::require_closed(path).map_err(|error| match error.errno() {
-                    uringfs::Errno::BUSY => Error::in_use(target.to_string()).because(error),
-                    _ => Error::input(target.to_string()).because(error),
-                })?;
+                let twin = nvme_namespace::block_twin(path);
+                Volume::require_closed(twin.as_deref().unwrap_or(path)).map_err(
+                    |error| match error.errno() {
+                        uringfs::Errno::BUSY => Error::in_use(target.to_string()).because(error),
+                        _ => Error::input(target.to_string()).because(error),
+                    },
+                )?;
             }
             Ok(found)
         }
+    }
+}
+
+/// The same for an engine that reads and writes files: a namespace's character device has neither call.
+///
+/// # Errors
+/// Those of [`inspect`], and such a device.
+pub fn inspect_files(
+    target: &Target,
+    writes: bool,
+    volumes: &mut Volumes,
+) -> Result<TargetInfo, Error> {
+    match target {
+        Target::Path(path) if nvme_namespace::is_namespace(path) => {
+            let what = "takes NVMe commands only; use --engine uringfs or nvme-passthru, or fio with ioengine=io_uring_cmd";
+            Err(Error::input(format!("{target}: {what}")))
+        }
+        _ => inspect(target, writes, volumes),
     }
 }
 
@@ -61,6 +83,9 @@ fn inspect_path(target: &Target, path: &Path, writes: bool) -> Result<TargetInfo
         Err(errno) => return Err(Error::input(target.to_string()).because(errno)),
     };
     let kind = FileType::from_raw_mode(status.stx_mode.into());
+    if kind == FileType::CharacterDevice && nvme_namespace::is_namespace(path) {
+        return inspect_namespace(target, path, writes);
+    }
     match kind {
         FileType::RegularFile | FileType::BlockDevice => {}
         FileType::Directory => {
@@ -74,14 +99,7 @@ fn inspect_path(target: &Target, path: &Path, writes: bool) -> Result<TargetInfo
         _ => return Err(bad("is neither a file nor a block device")),
     }
     if writes {
-        if let Some(user) = in_use::find_user(path) {
-            let what = format!("{user}; end that use first, or choose another target");
-            return Err(Error::in_use(format!("{target}: {what}")));
-        }
-        if kind == FileType::BlockDevice && is_held_exclusively(path) {
-            let what = "is in use, or a partition of it is (see lsblk, swapon --show)";
-            return Err(Error::in_use(format!("{target}: {what}")));
-        }
+        require_unused(target, path, kind)?;
     }
     let access = Access { writes, direct: false, sync: SyncWrites::No };
     let mut file = target.open(access)?;
@@ -93,6 +111,31 @@ fn inspect_path(target: &Target, path: &Path, writes: bool) -> Result<TargetInfo
         return Ok(TargetInfo::Device { size, alignment, content });
     }
     Ok(TargetInfo::File { size: status.stx_size, alignment: direct_alignment(&status) })
+}
+
+/// An error if writing to a file or block device would destroy what uses it.
+fn require_unused(target: &Target, path: &Path, kind: FileType) -> Result<(), Error> {
+    if let Some(user) = in_use::find_user(path) {
+        let what = format!("{user}; end that use first, or choose another target");
+        return Err(Error::in_use(format!("{target}: {what}")));
+    }
+    if kind == FileType::BlockDevice && is_held_exclusively(path) {
+        let what = "is in use, or a partition of it is (see lsblk, swapon --show)";
+        return Err(Error::in_use(format!("{target}: {what}")));
+    }
+    Ok(())
+}
+
+/// An NVMe namespace by its character device. What uses it uses its block device.
+fn inspect_namespace(target: &Target, path: &Path, writes: bool) -> Result<TargetInfo, Error> {
+    if writes && let Some(twin) = nvme_namespace::block_twin(path) {
+        require_unused(target, &twin, FileType::BlockDevice)?;
+    }
+    let namespace = Namespace::open(path, writes)?;
+    let content = signature::probe_namespace(&namespace)
+        .map_err(|error| Error::input(target.to_string()).because(error))?;
+    let (size, alignment) = (namespace.size(), namespace.format.block_bytes.into());
+    Ok(TargetInfo::Device { size, alignment, content })
 }
 
 /// A missing file can be created if its directory exists. A missing device cannot: its mistyped name would become a file in

@@ -1,5 +1,6 @@
 //! Detects the format of a block device or file, so that a run does not overwrite data: a volume, or another format.
 
+use super::nvme_namespace::Namespace;
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom};
 use std::os::unix::fs::FileExt;
@@ -39,6 +40,14 @@ pub fn probe_device(device: &Device) -> io::Result<Option<&'static str>> {
         let (result, bytes) = whole.read_exact_at(vec![0; length as usize], at).wait();
         result.map(|()| bytes)
     })
+}
+
+/// The same of an NVMe namespace.
+///
+/// # Errors
+/// It cannot be read.
+pub fn probe_namespace(namespace: &Namespace) -> io::Result<Option<&'static str>> {
+    probe_bytes(namespace.size(), |at, length| namespace.read(at, length))
 }
 
 fn probe_bytes(

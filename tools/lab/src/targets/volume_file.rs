@@ -1,5 +1,6 @@
 //! A file in a volume, and the check that a path is a volume.
 
+use super::nvme_namespace::{Namespace, is_namespace};
 use super::signature;
 use crate::Error;
 use std::fmt;
@@ -46,6 +47,11 @@ impl fmt::Display for VolumeFile {
 
 /// Whether a file or device is a volume, by its first bytes.
 pub fn is_volume(path: &Path) -> bool {
+    if is_namespace(path) {
+        let namespace = Namespace::open(path, false).ok();
+        let found = namespace.and_then(|namespace| signature::probe_namespace(&namespace).ok()?);
+        return found == Some(signature::VOLUME);
+    }
     // Another kind of file, such as a pipe, must not be opened.
     let kind = path.metadata().map(|found| found.file_type());
     let may_be = kind.is_ok_and(|kind| {

@@ -28,6 +28,17 @@ for module in configfs libcrc32c xfs loop; do
     insert $module
 done
 
+# prepare_file TARGET: writes the range that is read.
+prepare_file() {
+    dd if=/dev/zero of=$1 bs=1M count=$size_mib oflag=direct conv=notrunc 2>/dev/null
+}
+
+# prepare_volume DEVICE: makes a volume with a file of that size.
+prepare_volume() {
+    uringfs mkfs $1 >/dev/null &&
+        dd if=/dev/zero bs=1M count=$size_mib 2>/dev/null | uringfs put - $1:/file >/dev/null
+}
+
 # prepare NAME RAW EXT4 XFS VOLUME: writes a range of the raw device and a file on each file system and in
 # a volume, so that reads find blocks. Mounts with noatime, and syncs at the end, so that no journal is
 # written while reads are counted.
@@ -36,10 +47,9 @@ prepare() {
     mkfs.ext4 -q -b 4096 -E lazy_itable_init=0,lazy_journal_init=0 $3 && mount -o noatime $3 /$1/ext4
     mkfs.xfs -q -f -s size=4096 $4 && mount -o noatime $4 /$1/xfs
     for target in $2 /$1/ext4/file /$1/xfs/file; do
-        dd if=/dev/zero of=$target bs=1M count=$size_mib oflag=direct conv=notrunc 2>/dev/null
+        prepare_file $target
     done
-    uringfs mkfs $5 >/dev/null &&
-        dd if=/dev/zero bs=1M count=$size_mib 2>/dev/null | uringfs put - $5:/file >/dev/null
+    prepare_volume $5
     sync
 }
 

@@ -4,6 +4,7 @@
 //!
 //! - [`GuestRunner`] runs guests: it has the cache of [`packages`], the kernel and the program.
 //! - [`standard`] measures the standard table: device, file systems and this stack.
+//! - [`passthrough`] measures NVMe passthrough beside the block device.
 //! - [`jobs`] runs the user's jobs and experiments.
 //! - [`functional`] runs tests under each kernel, without counting.
 
@@ -17,6 +18,7 @@ pub mod guest;
 pub mod jobs;
 mod machine;
 pub mod packages;
+pub mod passthrough;
 mod process;
 pub mod program;
 mod reference_figures;
@@ -77,15 +79,26 @@ impl<'a> GuestRunner<'a> {
 
     /// Runs steps of our program in a counting guest. A failed step is an error.
     fn count(&self, devices: &[GuestDevice], steps: Vec<Step>) -> Result<Vec<StepResult>, Error> {
+        self.count_in(Profile::Counting, devices, "", steps)
+    }
+
+    /// The same with a profile, and with shell lines before the steps.
+    fn count_in(
+        &self,
+        profile: Profile,
+        devices: &[GuestDevice],
+        script: &str,
+        steps: Vec<Step>,
+    ) -> Result<Vec<StepResult>, Error> {
         let programs = [("uringfs".to_owned(), self.program.clone())];
         let guest = Guest {
             packages: &self.packages,
             kernel: self.kernel()?,
-            profile: Profile::Counting,
+            profile,
             devices,
             programs: &programs,
             environment: &[],
-            script: "",
+            script,
             steps,
         };
         let results = guest.run(self.limits(), self.options.progress)?;

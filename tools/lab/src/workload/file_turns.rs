@@ -1,5 +1,6 @@
 //! The choice of the next of several files: `file_service_type`.
 
+use super::free_set::FreeSet;
 use crate::job::{Distribution, FileOrder, Options};
 use crate::random::Random;
 use crate::zipf::SkewedDistribution;
@@ -12,6 +13,8 @@ pub(super) struct FileTurns {
     pub(super) ios: u32,
     pub(super) left: u32,
     pub(super) current: usize,
+    /// The files that have blocks left in this round.
+    pub(super) unfinished: FreeSet,
 }
 
 #[derive(Debug, Clone)]
@@ -44,7 +47,8 @@ impl FileTurns {
             TurnOrder::RoundRobin => files.saturating_sub(1),
             _ => 0,
         };
-        Self { order, ios: options.file_service.ios, left: 0, current }
+        let unfinished = FreeSet::new(count.max(1));
+        Self { order, ios: options.file_service.ios, left: 0, current, unfinished }
     }
 }
 

@@ -4,10 +4,11 @@
 mod block_sizes;
 mod budget;
 mod file_turns;
+mod free_set;
 mod io;
 mod order;
 mod partly_random;
-mod pieces;
+mod random_blocks;
 mod replay;
 mod zones;
 
@@ -16,6 +17,7 @@ mod testing;
 
 pub use crate::job::IoOp;
 pub use io::{Amount, NextIo, Region};
+pub(crate) use order::check_order;
 pub use replay::Replay;
 
 use crate::job::{DIRECTIONS, Distribution, FileOrder, IoLog, Options, Pattern};
@@ -39,6 +41,8 @@ pub struct Workload {
     budget: Budget,
     /// A file whose blocks have all been visited waits for the other files.
     has_rounds: bool,
+    /// Of all directions.
+    smallest_block: u64,
     /// The trace whose steps take the place of all I/Os.
     replay: Option<Replay>,
 }
@@ -92,7 +96,7 @@ impl Workload {
                 },
             }
         });
-        let splits = options.block_split.clone().map(|shares| BlockSplit(shares.into()));
+        let splits = std::array::from_fn(|op| BlockSplit::new(&options.block_split[op]));
         let unit = options.smallest_block();
         let sum = |length: fn(&Region, u64) -> u64| {
             regions.iter().map(|region| length(region, unit)).fold(0, u64::saturating_add)
@@ -114,7 +118,19 @@ impl Workload {
         let finishes = map || !options.pattern.random();
         let has_rounds = regions.len() > 1 && (ends || !in_turn && finishes);
         let turns = FileTurns::new(options, regions.len(), &mut random);
-        Self { files, turns, mix, blocks, splits, seed, random, budget, has_rounds, replay: None }
+        Self {
+            files,
+            turns,
+            mix,
+            blocks,
+            splits,
+            seed,
+            random,
+            budget,
+            has_rounds,
+            smallest_block: unit,
+            replay: None,
+        }
     }
 
     /// The same files, with the steps of a trace in place of all I/Os: [`Workload::replay`].
@@ -179,18 +195,13 @@ impl Workload {
     #[inline]
     pub fn next_io_in(&mut self, op: IoOp) -> Option<NextIo> {
         let blocks = self.blocks[op as usize];
-        let mut length = match blocks {
-            BlockSizes::Fixed(length) => length.into(),
-            BlockSizes::Between { unit, steps } => {
-                u64::from(unit) * (self.random.below(steps.into()) + 1)
-            }
-            BlockSizes::Split { .. } => self.splits[op as usize].draw(&mut self.random),
-        };
+        let mut length = blocks.draw(u64::MAX, &self.splits[op as usize], &mut self.random);
         if self.budget.left < length {
             length = self.budget.last_length(blocks.unit())?;
         }
         let file = if self.files.len() == 1 { 0 } else { self.next_file(blocks.unit()) };
         let FileCursor { region, order, left } = &mut self.files[file];
+        let split = &self.splits[op as usize];
         let order = match order {
             AccessOrder::PerDirection(orders) => &mut orders[op as usize],
             shared => shared,
@@ -202,31 +213,27 @@ impl Workload {
             AccessOrder::Permuted { unit, permutation } => {
                 region.begin + permutation.next() * *unit
             }
-            AccessOrder::Uniform { unit, blocks } => {
-                region.begin + self.random.below(*blocks) * *unit
-            }
-            AccessOrder::Skewed { unit, distribution } => {
-                region.begin + distribution.draw(&mut self.random) * *unit
-            }
-            AccessOrder::Zoned { unit, zones } => {
-                region.begin + zones.draw(&mut self.random) * *unit
+            AccessOrder::Drawn { unit, blocks } => {
+                region.begin + blocks.draw(&mut self.random) * *unit
             }
             AccessOrder::Partly(partly) => {
                 region.begin + partly.next(op, length, region.length, &mut self.random)
             }
-            AccessOrder::Pieces { unit, pieces } => {
-                let (at, units) = pieces.next();
-                length = units * *unit;
+            AccessOrder::Mapped { unit, map } => {
+                let at = map.draw(&mut self.random);
+                length = blocks.draw(map.room(at) * *unit, split, &mut self.random);
                 if self.budget.left < length {
                     length = self.budget.last_length(*unit)?;
                 }
+                // As with fio, an I/O that meets visited blocks ends before them.
+                length = map.take(at, length / *unit) * *unit;
                 region.begin + at * *unit
             }
             AccessOrder::Sequential(next) => {
                 let next = &mut next[op as usize];
                 let end = region.begin + region.length;
                 if *next + length > end {
-                    match blocks.largest_fitting(end - *next, &self.splits[op as usize]) {
+                    match blocks.largest_fitting(end - *next, split) {
                         Some(rest) => length = rest,
                         None => *next = region.begin,
                     }
@@ -238,6 +245,9 @@ impl Workload {
         };
         if self.has_rounds {
             *left = left.saturating_sub(length);
+            if *left < self.smallest_block {
+                self.turns.unfinished.take(file as u64, 1);
+            }
         }
         if self.budget.left != u64::MAX {
             self.budget.left -= length;
@@ -259,10 +269,17 @@ impl Workload {
             TurnOrder::Random => self.random.below(count as u64) as usize,
             TurnOrder::Skewed(distribution) => distribution.draw(&mut self.random) as usize,
         };
-        let mut in_turn = (begin..count).chain(0..begin);
+        let mut at = begin;
+        // A file may have a block of the other direction left, but none of this one.
+        let mut in_turn = (0..count).map_while(|_| {
+            let file = turns.unfinished.next_free(at as u64)? as usize;
+            at = file + 1;
+            Some(file)
+        });
         let file = in_turn.find(|file| self.files[*file].left >= unit);
         let file = file.unwrap_or_else(|| {
             self.files.iter_mut().for_each(|file| file.left = file.region.length);
+            turns.unfinished.clear();
             if matches!(turns.order, TurnOrder::Sequential) { 0 } else { begin }
         });
         turns.current = file;
@@ -413,6 +430,40 @@ mod tests {
                 workload.begin_pass();
             }
         }
+    }
+
+    /// A step that looked at each finished file would make this take hours.
+    #[test]
+    fn a_large_file_among_many_small_ones_is_finished_too() {
+        const FILES: usize = 200_000;
+        let mut regions = vec![Region { begin: 0, length: 4096 }; FILES];
+        regions.push(Region { begin: 0, length: FILES as u64 * 4096 });
+        let amount = Amount::Bytes(2 * FILES as u64 * 4096);
+        let mut workload = Workload::new(&options(Pattern::Read), &regions, amount, 1);
+        for _round in 0..2 {
+            let mut visits = vec![0; FILES + 1];
+            while let Some(step) = workload.next_io() {
+                visits[step.file as usize] += 1;
+            }
+            assert_eq!(visits.pop(), Some(FILES));
+            assert!(visits.iter().all(|count| *count == 1));
+            workload.begin_pass();
+        }
+    }
+
+    #[test]
+    fn files_are_finished_in_blocks_of_either_direction() {
+        // The rest of a file may be a block of reads, but none of writes.
+        let mut options = Options { mix_read: 50, ..options(Pattern::ReadWrite) };
+        options.block[1] = BlockRange { min: 8192, max: 8192 };
+        let regions = [Region { begin: 0, length: 5 * 4096 }; 40];
+        let mut workload = Workload::new(&options, &regions, Amount::Bytes(40 * 5 * 4096), 1);
+        let mut bytes = [0u64; 40];
+        while let Some(step) = workload.next_io() {
+            bytes[step.file as usize] += u64::from(step.length);
+        }
+        // The last turns may begin the next round.
+        assert!(bytes.iter().all(|bytes| *bytes >= 4 * 4096), "{bytes:?}");
     }
 
     #[test]

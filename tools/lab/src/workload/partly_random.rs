@@ -1,9 +1,8 @@
-//! Random blocks without a map, and random blocks mixed with sequential ones: `percentage_random`.
+//! Random blocks mixed with sequential ones: `percentage_random`.
 
-use super::zones::Zones;
+use super::random_blocks::RandomBlocks;
 use crate::job::{DIRECTIONS, IoOp};
 use crate::random::Random;
-use crate::zipf::SkewedDistribution;
 
 /// Random blocks mixed with blocks that follow the last one: `percentage_random`. Offsets are relative to
 /// the region.
@@ -15,24 +14,6 @@ pub(super) struct PartlyRandom {
     pub(super) next: [u64; DIRECTIONS],
     pub(super) unit: u64,
     pub(super) blocks: RandomBlocks,
-}
-
-/// Random blocks without a map.
-#[derive(Debug, Clone)]
-pub(super) enum RandomBlocks {
-    Uniform(u64),
-    Skewed(SkewedDistribution),
-    Zoned(Zones),
-}
-
-impl RandomBlocks {
-    fn draw(&self, random: &mut Random) -> u64 {
-        match self {
-            Self::Uniform(blocks) => random.below(*blocks),
-            Self::Skewed(distribution) => distribution.draw(random),
-            Self::Zoned(zones) => zones.draw(random),
-        }
-    }
 }
 
 impl PartlyRandom {

@@ -152,6 +152,40 @@ fn random_jobs_visit_fio_s_blocks_as_often() {
     }
 }
 
+/// A figure of an I/O.
+type Figure = fn(&LoggedIo) -> f64;
+
+/// The mean of a figure of each file's I/Os, and the variance of that mean.
+fn mean_of_files(all: &[LoggedIo], figure: Figure) -> (f64, f64) {
+    let mut sums = BTreeMap::new();
+    all.iter().for_each(|io| *sums.entry(io.0).or_insert(0.0) += figure(io));
+    let count = sums.len() as f64;
+    let mean = sums.values().sum::<f64>() / count;
+    let squares: f64 = sums.values().map(|sum| (sum - mean).powi(2)).sum();
+    (mean, squares / (count - 1.0) / count)
+}
+
+#[test]
+fn ios_that_meet_visited_blocks_are_as_short_as_fio_s() {
+    for sizes in ["bssplit=4k/50:8k/30:128k/10:1m/10", "bsrange=4k-256k"] {
+        let keys = format!("rw=randread {sizes} nrfiles=100 size=100m");
+        let [ours, fios] = [our_ios(&keys), fio_ios(&keys)];
+        let figures: [(&str, Figure); 4] = [
+            ("I/Os", |_| 1.0),
+            ("I/Os of 4 KiB", |io| f64::from(u8::from(io.3 == 4096))),
+            ("I/Os of sizes between", |io| f64::from(u8::from((8193..131_072).contains(&io.3)))),
+            ("bytes of the first half", |io| if io.2 < 512 << 10 { io.3 as f64 } else { 0.0 }),
+        ];
+        for (what, figure) in figures {
+            let [(a, a_variance), (b, b_variance)] =
+                [&ours, &fios].map(|all| mean_of_files(all, figure));
+            // Five standard deviations.
+            let most = 5.0 * (a_variance + b_variance).sqrt();
+            assert!((a - b).abs() <= most, "{keys}: {what}: {a} and {b}, at most {most} apart");
+        }
+    }
+}
+
 #[test]
 fn jobs_without_a_map_do_as_many_ios_as_fio() {
     for keys in

@@ -124,7 +124,9 @@ fn the_command_line_of_showcmd_is_equivalent() {
 #[test]
 fn fio_takes_every_flag_as_showcmd_prints_it() {
     let folder = folder();
-    for key in KEYS.iter().filter(|key| key.is_flag()) {
+    // fio has no such key.
+    let is_own = |name| name == "waits_apart";
+    for key in KEYS.iter().filter(|key| key.is_flag() && !is_own(key.name)) {
         for value in ["0", "1"] {
             let given = format!("--{}={value}", key.name);
             let arguments = ["--name=x", "--rw=read", "--size=1m", "--runtime=1", "--direct=1"];

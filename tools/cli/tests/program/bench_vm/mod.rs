@@ -31,6 +31,7 @@ fn invalid_arguments_are_one_line_and_create_no_cache() {
         (&["--device", "floppy"][..], "unknown device `floppy`"),
         (&["--device", "flop\npy\u{1b}[2J"], r"flop\npy\u{1b}[2J"),
         (&["experiment"], "give the name of one"),
+        (&["passthrough", "--device", "nvme"], "its device is nvme"),
         (&["experiment", "nothing"], "no experiment `nothing`"),
         (&["missing.fio"], "missing.fio"),
         (&["-"], "standard input"),

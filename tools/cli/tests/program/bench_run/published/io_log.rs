@@ -35,13 +35,21 @@ pub fn assert_same_ios(theirs: &[LoggedIo], ours: &[LoggedIo], options: &Options
     let Options { pattern, block, .. } = options;
     let is_mixed = pattern.reads() && pattern.writes();
     let has_map = options.random_map && options.distribution == Distribution::Uniform;
+    // A part of a random order is any part.
+    let is_whole = options.number_ios == 0 && options.io_size.is_none();
+    let has_several_sizes = options.blocks_in_use().any(|range| range.min < range.max);
+    if pattern.random() && has_map && is_whole && has_several_sizes {
+        assert_eq!(visits(theirs), visits(ours), "{name}: visits of each byte");
+        // Where the largest I/Os are as long as a file, five standard deviations are half of the I/Os. `tools/lab/tests/like_fio`
+        // compares the numbers of many files.
+        let [least, most] = [theirs.len().min(ours.len()), theirs.len().max(ours.len())];
+        assert!(least * 2 >= most, "{name}: {least} and {most} I/Os");
+    }
     for op in [0, 1] {
         let name = format!("{name}: {}", ["reads", "writes"][op]);
         let [theirs, ours] = [theirs, ours]
             .map(|all| all.iter().filter(|io| io.op == op).collect::<Vec<&LoggedIo>>());
         let is_fixed = block[op].min == block[op].max;
-        // A part of a random order is any part.
-        let is_whole = options.number_ios == 0 && options.io_size.is_none();
         let is_known = !pattern.random() || has_map && is_whole;
         if !is_mixed && is_fixed && is_known {
             let places = |all: &[&LoggedIo]| {
@@ -50,11 +58,6 @@ pub fn assert_same_ios(theirs: &[LoggedIo], ours: &[LoggedIo], options: &Options
                 places
             };
             assert_eq!(places(&theirs), places(&ours), "{name}");
-            continue;
-        }
-        // With a map, fio shortens I/Os that meet visited blocks; ours have the sizes of the key. The tests of the lab compare
-        // the blocks that are visited.
-        if has_map && pattern.random() && !is_fixed {
             continue;
         }
         let lengths = |all: &[&LoggedIo]| counts(all.iter().map(|io| io.length));
@@ -69,6 +72,17 @@ pub fn assert_same_ios(theirs: &[LoggedIo], ours: &[LoggedIo], options: &Options
         };
         assert_alike(&places(&theirs), &places(&ours), &format!("{name}: offsets"));
     }
+}
+
+/// How often each byte is visited: the change at each offset where it changes.
+fn visits(ios: &[LoggedIo]) -> BTreeMap<u64, i64> {
+    let mut changes = BTreeMap::new();
+    for LoggedIo { offset, length, .. } in ios {
+        *changes.entry(*offset).or_default() += 1;
+        *changes.entry(offset + length).or_default() -= 1;
+    }
+    changes.retain(|_, change| *change != 0);
+    changes
 }
 
 fn counts(values: impl Iterator<Item = u64>) -> BTreeMap<u64, f64> {
