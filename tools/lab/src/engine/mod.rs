@@ -25,7 +25,8 @@ pub use thread_cost::ThreadCost;
 
 use crate::Error;
 use crate::job::nearest;
-use crate::targets::{Target, is_namespace};
+use crate::targets::Target;
+use ::uringfs::device::backend::nvme::is_namespace;
 
 macro_rules! engines {
     ($($(#[$built_in:meta])* $variant:ident $name:literal $about:literal $engine:ty,)*) => {

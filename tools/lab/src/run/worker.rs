@@ -14,7 +14,7 @@ use crate::Error;
 use crate::engine::{Engine, EngineConfig, Io, IoCompletion, ReapBounds, Setup, WithEngine};
 use crate::fill_pattern::FillPattern;
 use crate::job::{Job, Options};
-use crate::targets::{Namespace, Target, Volumes, is_namespace};
+use crate::targets::{Namespace, Target, Volumes};
 use crate::workload::{IoOp, Workload};
 use parking_lot::{Condvar, Mutex};
 use rustix::thread::CpuSet;
@@ -25,6 +25,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use uringfs::Errno;
+use uringfs::device::backend::nvme::is_namespace;
 use uringfs_ring::raw_calls;
 
 /// Threads that run concurrently.

@@ -5,7 +5,6 @@
 //! back: a child that has not executed its program yet would still hold one. A comparison claims for another build of this
 //! program, too, which it starts with an environment variable.
 
-use super::nvme_namespace::block_twin;
 use super::target::Target;
 use crate::Error;
 use rustix::fs::{AtFlags, CWD, FileType, StatxFlags, statx};
@@ -17,6 +16,7 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
+use uringfs::device::backend::nvme::block_device_of;
 
 /// Says to a child that its parent has claimed the targets.
 pub(crate) const CLAIMED_BY_PARENT: &str = "URINGFS_BENCH_CLAIMED";
@@ -53,7 +53,7 @@ fn socket_name(path: &Path) -> Option<String> {
         ((found.stx_dev_major, found.stx_dev_minor), (found.stx_rdev_major, found.stx_rdev_minor));
     let born = found.stx_btime;
     match FileType::from_raw_mode(found.stx_mode.into()) {
-        FileType::CharacterDevice => socket_name(&block_twin(path)?),
+        FileType::CharacterDevice => socket_name(&block_device_of(path)?),
         FileType::BlockDevice => Some(format!("uringfs-bench/device/{}:{}", rdev.0, rdev.1)),
         FileType::RegularFile => Some(format!(
             "uringfs-bench/file/{}:{}/{}.{}/{}",

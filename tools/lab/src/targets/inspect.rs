@@ -1,7 +1,7 @@
 //! Inspects a target before a run: its kind, its size, and whether I/O on it could do harm. Opens and
 //! reads; writes nothing.
 
-use super::nvme_namespace::{self, Namespace};
+use super::nvme_namespace::Namespace;
 use super::signature;
 use super::target::{Access, Target};
 use super::target_info::TargetInfo;
@@ -16,6 +16,7 @@ use std::path::Path;
 use uringfs::Volume;
 use uringfs::device::Target as DeviceTarget;
 use uringfs::device::backend::in_use;
+use uringfs::device::backend::nvme::{block_device_of, is_namespace};
 
 /// Inspects a target. The volume of a file in a volume is opened for reading and stays in `volumes`.
 ///
@@ -29,7 +30,7 @@ pub fn inspect(target: &Target, writes: bool, volumes: &mut Volumes) -> Result<T
         Target::Path(path) => {
             let found = inspect_path(target, path, writes)?;
             if writes {
-                let twin = nvme_namespace::block_twin(path);
+                let twin = block_device_of(path);
                 Volume::require_closed(twin.as_deref().unwrap_or(path)).map_err(
                     |error| match error.errno() {
                         uringfs::Errno::BUSY => Error::in_use(target.to_string()).because(error),
@@ -52,7 +53,7 @@ pub fn inspect_files(
     volumes: &mut Volumes,
 ) -> Result<TargetInfo, Error> {
     match target {
-        Target::Path(path) if nvme_namespace::is_namespace(path) => {
+        Target::Path(path) if is_namespace(path) => {
             let what = "takes NVMe commands only; use --engine uringfs or nvme-passthru, or fio with ioengine=io_uring_cmd";
             Err(Error::input(format!("{target}: {what}")))
         }
@@ -83,7 +84,7 @@ fn inspect_path(target: &Target, path: &Path, writes: bool) -> Result<TargetInfo
         Err(errno) => return Err(Error::input(target.to_string()).because(errno)),
     };
     let kind = FileType::from_raw_mode(status.stx_mode.into());
-    if kind == FileType::CharacterDevice && nvme_namespace::is_namespace(path) {
+    if kind == FileType::CharacterDevice && is_namespace(path) {
         return inspect_namespace(target, path, writes);
     }
     match kind {
@@ -128,7 +129,7 @@ fn require_unused(target: &Target, path: &Path, kind: FileType) -> Result<(), Er
 
 /// An NVMe namespace by its character device. What uses it uses its block device.
 fn inspect_namespace(target: &Target, path: &Path, writes: bool) -> Result<TargetInfo, Error> {
-    if writes && let Some(twin) = nvme_namespace::block_twin(path) {
+    if writes && let Some(twin) = block_device_of(path) {
         require_unused(target, &twin, FileType::BlockDevice)?;
     }
     let namespace = Namespace::open(path, writes)?;

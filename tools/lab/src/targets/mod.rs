@@ -21,7 +21,7 @@ pub use initial_content::InitialContent;
 pub use inspect::{inspect, inspect_files};
 pub use layout::CreatedFiles;
 pub use nvme_command::{DataRange, NvmeCommand, Transfer};
-pub use nvme_namespace::{Namespace, errno_of, is_namespace};
+pub use nvme_namespace::Namespace;
 pub use signature::{VOLUME, probe, probe_device};
 pub use target::{Access, Target, drop_page_cache};
 pub use target_info::TargetInfo;

@@ -13,9 +13,10 @@ use std::ffi::c_void;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use uringfs::Errno;
+use uringfs::device::backend::nvme::is_namespace;
+use uringfs_ring::nvme::NvmeStatus;
 
 /// `NVME_IOCTL_ID` of linux/nvme_ioctl.h.
 const ID: Opcode = opcode::none(b'N', 0x40);
@@ -135,29 +136,6 @@ impl Namespace {
     }
 }
 
-/// Whether a path is the character device of an NVMe namespace. The device is not opened.
-pub fn is_namespace(path: &Path) -> bool {
-    sysfs_node(path).is_some()
-}
-
-/// The block device of the same namespace: `/dev/nvme0n1` for `/dev/ng0n1`. `None` for a path that is no namespace, and for one that
-/// has no block device.
-pub fn block_twin(path: &Path) -> Option<PathBuf> {
-    let node = sysfs_node(path)?;
-    let number = node.file_name()?.to_str()?.strip_prefix("ng")?;
-    let twin = Path::new("/dev").join(format!("nvme{number}"));
-    twin.metadata().is_ok_and(|found| found.file_type().is_block_device()).then_some(twin)
-}
-
-/// The directory of a namespace's character device in sysfs; its name is the device's, whatever the path's is.
-fn sysfs_node(path: &Path) -> Option<PathBuf> {
-    let found = path.metadata().ok().filter(|found| found.file_type().is_char_device())?;
-    let (major, minor) = (rustix::fs::major(found.rdev()), rustix::fs::minor(found.rdev()));
-    let node = Path::new("/sys/dev/char").join(format!("{major}:{minor}")).canonicalize().ok()?;
-    let subsystem = node.join("subsystem").canonicalize().ok()?;
-    subsystem.ends_with("nvme-generic").then_some(node)
-}
-
 /// The memory of a command: valid as long as the caller keeps the bytes.
 fn range_of(bytes: &mut [u8]) -> DataRange {
     DataRange { address: bytes.as_mut_ptr().expose_provenance() as u64, length: bytes.len() as u32 }
@@ -167,25 +145,7 @@ fn range_of(bytes: &mut [u8]) -> DataRange {
 fn submit(file: BorrowedFd<'_>, opcode: Opcode, mut command: NvmeCommand) -> Result<(), Errno> {
     match call(file, opcode, Some(&mut command))? {
         0 => Ok(()),
-        status => Err(errno_of(status)),
-    }
-}
-
-/// The errno of a status of the device that is not 0: the one that the block device would have (`nvme_error_status` in
-/// drivers/nvme/host/core.c).
-pub fn errno_of(status: u32) -> Errno {
-    /// Status code and its type; the bits above say whether to retry.
-    const CODE: u32 = 0x7ff;
-    match status & CODE {
-        // Invalid opcode, field, namespace.
-        0x001 | 0x002 | 0x00b => Errno::OPNOTSUPP,
-        // A range behind the end.
-        0x080 => Errno::REMOTEIO,
-        // Capacity exceeded.
-        0x081 => Errno::NOSPC,
-        // A read-only range, and errors of the medium.
-        0x182 | 0x280 | 0x281 | 0x285..=0x287 => Errno::NODATA,
-        _ => Errno::IO,
+        status => Err(NvmeStatus::from_result(status).errno()),
     }
 }
 
@@ -241,22 +201,6 @@ mod tests {
         for path in ["/dev/null", "/dev", "/dev/ng99n99"] {
             let error = Namespace::open(Path::new(path), false).unwrap_err().to_string();
             assert!(error.contains("is not the character device of an NVMe namespace"), "{error}");
-            assert_eq!(block_twin(Path::new(path)), None);
-        }
-    }
-
-    #[test]
-    fn a_status_of_the_device_becomes_an_errno() {
-        for (status, errno) in [
-            (0x4001, Errno::OPNOTSUPP),
-            (0x2002, Errno::OPNOTSUPP),
-            (0x0080, Errno::REMOTEIO),
-            (0x4081, Errno::NOSPC),
-            (0x0281, Errno::NODATA),
-            (0x4286, Errno::NODATA),
-            (0x0006, Errno::IO),
-        ] {
-            assert_eq!(errno_of(status), errno, "{status:#x}");
         }
     }
 }

@@ -1,12 +1,13 @@
 //! A file in a volume, and the check that a path is a volume.
 
-use super::nvme_namespace::{Namespace, is_namespace};
+use super::nvme_namespace::Namespace;
 use super::signature;
 use crate::Error;
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use uringfs::device::backend::nbd::NbdTarget;
+use uringfs::device::backend::nvme::is_namespace;
 use uringfs::{Error as VolumeError, ErrorKind as VolumeErrorKind};
 
 /// A file in a volume, written `TARGET:/path`.

@@ -4,14 +4,13 @@
 mod passthru_ring;
 
 use uringfs::Errno;
+use uringfs::device::backend::nvme::is_namespace;
 
 use self::passthru_ring::{PassthruOptions, PassthruRing};
 use super::{Capabilities, Engine, EngineReport, Io, IoCompletion, ReapBounds, Setup, SyncKind};
 use crate::Error;
 use crate::job::SyncWrites;
-use crate::targets::{
-    Namespace, NvmeCommand, Target, TargetInfo, Transfer, Volumes, inspect, is_namespace,
-};
+use crate::targets::{Namespace, NvmeCommand, Target, TargetInfo, Transfer, Volumes, inspect};
 use crate::workload::IoOp;
 
 /// The engine.

@@ -19,8 +19,9 @@ use rustix::io_uring::{
 };
 use uringfs::{Buffer, BufferPool, Errno};
 use uringfs_ring::Features;
+use uringfs_ring::nvme::NvmeStatus;
 
-use crate::targets::{DataRange, NvmeCommand, errno_of};
+use crate::targets::{DataRange, NvmeCommand};
 
 /// `NVME_URING_CMD_IO` of linux/nvme_ioctl.h.
 const IO_COMMAND: u32 = 0xc048_4e80;
@@ -208,7 +209,7 @@ impl PassthruRing {
                 errno if errno < 0 => Err(Errno::from_raw_os_error(-errno)),
                 status => {
                     self.status = Some(status as u32);
-                    Err(errno_of(status as u32))
+                    Err(NvmeStatus::from_result(status as u32).errno())
                 }
             };
             take(index, result);
