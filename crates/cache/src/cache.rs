@@ -71,11 +71,17 @@ impl Cache {
         FileFolios::new(self.core.clone(), file, device)
     }
 
+    /// Upper bound for the bytes of folios.
+    #[doc(hidden)]
+    pub fn bound_bytes(&self) -> u64 {
+        u64::from(self.core.frames.bound()) * FOLIO
+    }
+
     /// Current sizes and counts.
     pub fn statistics(&self) -> CacheStatistics {
         let CacheCore { frames, filled, evicted, .. } = &*self.core;
         CacheStatistics {
-            bound_bytes: u64::from(frames.bound()) * FOLIO,
+            bound_bytes: self.bound_bytes(),
             mapped_bytes: u64::from(frames.mapped()) * FOLIO,
             used_bytes: u64::from(frames.allocated()) * FOLIO,
             dirty_bytes: u64::from(self.core.dirty.count()) * FOLIO,

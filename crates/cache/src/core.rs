@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use uringfs_buffer::{ExclusiveFrames, FrameState, Snapshot};
+use uringfs_buffer::ExclusiveFrames;
 
 use crate::dirty::DirtyAccounting;
 use crate::eviction::{Eviction, Verdict};
-use crate::folio::{ACCESS_COUNT, DETACHED, DIRTY, DROPBEHIND, Folio, Key, READAHEAD_MARKER};
+use crate::folio::{ACCESS_COUNT, DIRTY, Folio, Key};
 use crate::frames::Frames;
 use crate::index::Index;
 use crate::waiter::{WaitOutcome, Waiter};
@@ -15,18 +15,19 @@ use uringfs_sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// The state that all files and handles of a cache share.
 pub(crate) struct CacheCore {
-    pub(crate) frames: Frames,
+    /// In an `Arc` of its own: snapshots keep the frames alive, and not the cache. Nothing else does, so its count tells
+    /// how many there are.
+    pub(crate) frames: Arc<Frames>,
     pub(crate) index: Index,
     pub(crate) eviction: Mutex<Eviction>,
     /// Frames that `eviction` has room for; it grows with the memory. Changed only under the lock of `eviction`.
     eviction_frames: AtomicU32,
-    /// Snapshots that are held.
-    pub(crate) snapshots: AtomicU32,
     /// In an `Arc` of its own: futures that wait for its limits keep it alive, and not the cache.
     pub(crate) dirty: Arc<DirtyAccounting>,
     pub(crate) next_file: AtomicU64,
-    /// Folios inserted, and folios evicted.
+    /// Folios inserted.
     pub(crate) filled: AtomicU64,
+    /// Folios evicted. Changed only under the lock of `eviction`.
     pub(crate) evicted: AtomicU64,
 }
 
@@ -34,11 +35,10 @@ impl CacheCore {
     /// For at most `bound` folios.
     pub(crate) fn new(bound: u32) -> CacheCore {
         CacheCore {
-            frames: Frames::new(bound),
+            frames: Arc::new(Frames::new(bound)),
             index: Index::new(bound),
             eviction: Mutex::new(Eviction::new()),
             eviction_frames: AtomicU32::new(0),
-            snapshots: AtomicU32::new(0),
             dirty: Arc::new(DirtyAccounting::new(bound)),
             next_file: AtomicU64::new(0),
             filled: AtomicU64::new(0),
@@ -56,9 +56,10 @@ impl CacheCore {
         runs
     }
 
-    /// A frame for one folio, inserted into the eviction order. Evicts another folio if necessary.
-    pub(crate) fn allocate_frame(&self, key: Key) -> Option<ExclusiveFrames<Folio>> {
+    /// A frame with these flags for one folio, inserted into the eviction order. Evicts another folio if necessary.
+    pub(crate) fn allocate_frame(&self, key: Key, flags: u32) -> Option<ExclusiveFrames<Folio>> {
         if let Some(hold) = self.frames.allocate_one() {
+            hold.reset_flags(flags);
             let mut eviction = self.eviction.lock();
             self.grow_eviction(&mut eviction);
             eviction.insert(hold.first(), key.hash());
@@ -71,6 +72,8 @@ impl CacheCore {
             hold
         };
         self.remove_evicted(&hold);
+        // Only now: while the evicted folio was in the index, it could be marked stale.
+        hold.reset_flags(flags);
         Some(hold)
     }
 
@@ -88,7 +91,7 @@ impl CacheCore {
         evicted
     }
 
-    /// The frame of a folio that eviction chose. The folio is still in the index.
+    /// The frame of a folio that eviction chose. The folio is still in the index, and others may set flags of it.
     fn evict_one(&self, eviction: &mut Eviction) -> Option<ExclusiveFrames<Folio>> {
         let mut evicted = None;
         loop {
@@ -99,8 +102,13 @@ impl CacheCore {
                 verdict
             });
             // Each look lowers the access count of used folios, so another round may find one to evict.
-            if evicted.is_some() || !is_any_used {
+            if evicted.is_some() {
+                // Not one addition: the caller holds the lock.
+                self.evicted.store(self.evicted.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
                 return evicted;
+            }
+            if !is_any_used {
+                return None;
             }
         }
     }
@@ -110,7 +118,6 @@ impl CacheCore {
         let frame = hold.first();
         let key = self.frames.slab().data(frame).key();
         let waiters = self.index.remove(&mut self.index.shard(key), &self.frames, key, frame);
-        self.evicted.fetch_add(1, Ordering::Relaxed);
         for waiter in waiters {
             self.notify(&waiter, WaitOutcome::LookAgain);
         }
@@ -171,48 +178,8 @@ impl CacheCore {
 
     /// Releases an outcome that no future waits for.
     pub(crate) fn discard(&self, outcome: WaitOutcome) {
-        if let WaitOutcome::Ready { frame, snapshot } = outcome {
-            self.release(frame, snapshot);
+        if let WaitOutcome::Ready(snapshot) = outcome {
+            self.frames.release(snapshot);
         }
     }
-
-    /// Releases a snapshot. The last share of a detached folio also frees its frame.
-    pub(crate) fn release(&self, frame: u32, snapshot: Snapshot<Folio>) {
-        if is_last_share(snapshot.release()) {
-            self.reclaim(frame);
-        }
-    }
-
-    /// Frees the frame of a detached folio without shares.
-    #[cold]
-    pub(crate) fn reclaim(&self, frame: u32) {
-        let slab = self.frames.slab();
-        if let Some(hold) =
-            slab.try_exclusive(frame, |flags| (flags & DETACHED != 0).then_some(flags))
-        {
-            self.frames.free(hold);
-        }
-    }
-
-    /// Counts an access to a folio with these flags, and clears its dropbehind flag.
-    pub(crate) fn touch(&self, frame: u32, flags: u32) {
-        let slab = self.frames.slab();
-        if let Some(next) = ACCESS_COUNT.into_iter().find(|access| flags & access == 0) {
-            slab.set_flags(frame, next);
-        }
-        if slab.state(frame).flags() & DROPBEHIND != 0 {
-            slab.clear_flags(frame, DROPBEHIND);
-        }
-    }
-
-    /// Clears the readahead marker; true for the one caller that found it set.
-    pub(crate) fn take_readahead_marker(&self, frame: u32) -> bool {
-        self.frames.slab().clear_flags(frame, READAHEAD_MARKER).flags() & READAHEAD_MARKER != 0
-    }
-}
-
-/// Whether the share that was released was the last one of a detached folio. `before` is the state before that.
-#[inline(always)]
-pub(crate) fn is_last_share(before: FrameState) -> bool {
-    before.flags() & DETACHED != 0 && before.shares() == 1
 }

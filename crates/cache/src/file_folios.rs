@@ -18,6 +18,10 @@ use crate::index::Shard;
 use crate::wait::FolioWait;
 use uringfs_sync::atomic::{AtomicU64, Ordering};
 
+/// Cache lines to prefetch for a copy of a folio, and for a look at its head.
+const LINES_OF_A_COPY: usize = 8;
+const LINES_OF_A_LOOK: usize = 1;
+
 /// The result of looking up a folio.
 #[derive(Debug)]
 pub enum Lookup<'a> {
@@ -80,18 +84,24 @@ impl FileFolios {
         Fill::new(self.cache.clone(), self.file, self.device, first, hold)
     }
 
-    /// Looks up the folio at `index`. A reader counts the access with [`FolioRef::touch`].
+    /// Looks up the folio at `index`, to copy its bytes. A reader counts the access with [`FolioRef::touch`].
     #[inline(always)]
     pub fn lookup(&self, index: u64) -> Lookup<'_> {
+        self.lookup_ahead_of(index, LINES_OF_A_COPY)
+    }
+
+    /// [`Self::lookup`] for a caller that is about to read so many cache lines.
+    #[inline(always)]
+    fn lookup_ahead_of(&self, index: u64, lines: usize) -> Lookup<'_> {
         let key = Key { file: self.file, index };
         let frames = &self.cache.frames;
-        let Some(frame) = self.cache.index.find_lockless(frames, key) else {
+        let Some(frame) = self.cache.index.find_lockless(frames, key, lines) else {
             return self.find_locked(key);
         };
         let slab = frames.slab();
         match slab.try_share(frame) {
             Ok(share) => {
-                let found = FolioRef::new(&self.cache, frame, share);
+                let found = FolioRef::new(frames, frame, share);
                 // It was found without a lock, so the frame may hold another folio by now.
                 if !slab.data(frame).is(key) {
                     drop(found);
@@ -103,6 +113,17 @@ impl FileFolios {
         }
     }
 
+    /// [`Self::lookup`] without a lock. `None` also if the folio is locked, or is moving to another frame at this moment.
+    #[inline(always)]
+    pub fn lookup_lockless(&self, index: u64) -> Option<FolioRef<'_>> {
+        let key = Key { file: self.file, index };
+        let frames = &self.cache.frames;
+        let frame = self.cache.index.find_lockless(frames, key, LINES_OF_A_COPY)?;
+        let found = FolioRef::new(frames, frame, frames.slab().try_share(frame).ok()?);
+        // It was found without a lock, so the frame may hold another folio by now.
+        frames.slab().data(frame).is(key).then_some(found)
+    }
+
     #[cold]
     #[inline(never)]
     fn find_locked(&self, key: Key) -> Lookup<'_> {
@@ -112,7 +133,7 @@ impl FileFolios {
         let slab = frames.slab();
         match slab.try_share(frame) {
             // The lock of the shard keeps the folio in this frame.
-            Ok(share) => Lookup::Found(FolioRef::new(&self.cache, frame, share)),
+            Ok(share) => Lookup::Found(FolioRef::new(frames, frame, share)),
             Err(state) => {
                 let (holder, flags) = ((state.flags() >> HOLDER_SHIFT) as u16, state.flags());
                 Lookup::Locked { holder, is_marked: flags & READAHEAD_MARKER != 0 }
@@ -178,17 +199,27 @@ impl FileFolios {
         Ok(fills)
     }
 
-    /// [`Self::begin_fill`] of one folio. If another folio is evicted for it, it takes over that frame directly.
-    fn begin_fill_one(&self, index: u64, holder: u16) -> Result<Option<Fill>, CacheFull> {
+    /// [`Self::begin_fill`] of one folio: `None` if it is cached or locked. If another folio is evicted for it, it takes
+    /// over that frame directly.
+    ///
+    /// # Errors
+    /// [`CacheFull`] when there is no room for it.
+    pub fn begin_fill_one(&self, index: u64, holder: u16) -> Result<Option<Fill>, CacheFull> {
         let (cache, key) = (&*self.cache, Key { file: self.file, index });
-        let hold = cache.allocate_frame(key).ok_or(CacheFull)?;
-        hold.reset_flags(u32::from(holder) << HOLDER_SHIFT);
+        // Nothing is evicted for a folio that is there.
+        if cache.index.find(&cache.index.shard(key), &cache.frames, key).is_some() {
+            return Ok(None);
+        }
+        let flags = u32::from(holder) << HOLDER_SHIFT;
+        let hold = cache.allocate_frame(key, flags).ok_or(CacheFull)?;
         if !self.insert(index, hold.first()) {
             cache.free_folio(hold.first(), self.device, hold);
             return Ok(None);
         }
         cache.filled.fetch_add(1, Ordering::Relaxed);
-        self.end.fetch_max(index + 1, Ordering::Relaxed);
+        if self.end.load(Ordering::Relaxed) <= index {
+            self.end.fetch_max(index + 1, Ordering::Relaxed);
+        }
         Ok(Some(self.new_fill(index, hold)))
     }
 
@@ -225,7 +256,7 @@ impl FileFolios {
                 break LockForWrite::Acquired(self.new_fill(index, hold));
             }
             let share = match slab.try_share(frame) {
-                Ok(share) => FolioRef::new(&self.cache, frame, share),
+                Ok(share) => FolioRef::new(frames, frame, share),
                 Err(state) => {
                     break LockForWrite::Locked { holder: (state.flags() >> HOLDER_SHIFT) as u16 };
                 }
@@ -348,7 +379,7 @@ impl FileFolios {
         let share = loop {
             match slab.try_share(frame) {
                 // While it is shared, no other thread can lock it.
-                Ok(share) => break FolioRef::new(&self.cache, frame, share),
+                Ok(share) => break FolioRef::new(&self.cache.frames, frame, share),
                 Err(_) if slab.set_flags_if_exclusive(frame, STALE) => return,
                 Err(_) => {}
             }
@@ -394,14 +425,16 @@ impl FileFolios {
     /// # Errors
     /// [`SnapshotError`] when the folio is not cached, or there are too many snapshots.
     pub fn snapshot(&self, index: u64) -> Result<FolioSnapshot, SnapshotError> {
-        let Lookup::Found(found) = self.lookup(index) else { return Err(SnapshotError::Absent) };
-        let snapshots = &self.cache.snapshots;
-        if snapshots.fetch_add(1, Ordering::Relaxed) >= self.cache.frames.bound().div_ceil(2) {
-            snapshots.fetch_sub(1, Ordering::Relaxed);
+        let Lookup::Found(found) = self.lookup_ahead_of(index, LINES_OF_A_LOOK) else {
+            return Err(SnapshotError::Absent);
+        };
+        let frames = &self.cache.frames;
+        // All references but the cache's are of snapshots. Threads that do this at once may exceed the bound by one each.
+        if Arc::strong_count(frames) > frames.bound().div_ceil(2) as usize {
             return Err(SnapshotError::TooMany);
         }
         found.touch();
-        Ok(found.into_counted_snapshot())
+        Ok(found.into_snapshot())
     }
 }
 

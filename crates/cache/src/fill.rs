@@ -106,7 +106,7 @@ impl Fill {
     pub fn touch(&mut self, count: u32) {
         for frame in self.frames().take(count as usize) {
             let flags = self.cache.frames.slab().state(frame).flags();
-            self.cache.touch(frame, flags);
+            self.cache.frames.touch(frame, flags);
         }
     }
 
@@ -121,10 +121,9 @@ impl Fill {
         let Some(mut rest) = self.hold.take() else { return };
         let mut index = self.first;
         while rest.count() > 0 {
-            let tail = rest.split_off(1);
             let key = Key { file: self.file, index };
-            self.cache.remove_locked(key, self.device, rest, None);
-            (rest, index) = (tail, index + 1);
+            self.cache.remove_locked(key, self.device, rest.take_first(), None);
+            index += 1;
         }
     }
 
@@ -141,15 +140,15 @@ impl Fill {
         let mut index = self.first;
         let is_one = rest.count() == 1;
         while rest.count() > 0 {
-            let tail = rest.split_off(1);
             let key = Key { file: self.file, index };
             match result {
-                Ok(flags) => self.cache.publish(key, self.device, rest, flags),
+                Ok(flags) => self.cache.publish_first(key, self.device, &mut rest, flags),
                 Err(error) => {
-                    self.cache.remove_locked(key, self.device, rest, is_one.then_some(error));
+                    let error = is_one.then_some(error);
+                    self.cache.remove_locked(key, self.device, rest.take_first(), error);
                 }
             }
-            (rest, index) = (tail, index + 1);
+            index += 1;
         }
     }
 }
@@ -171,38 +170,35 @@ impl Drop for Fill {
 }
 
 impl CacheCore {
-    /// Unlocks a folio, with `more` flags set. Each waiter receives a snapshot of it.
-    fn publish(&self, key: Key, device: u16, hold: ExclusiveFrames<Folio>, more: u32) {
+    /// Unlocks the first folio of a run, with `more` flags set, and takes it out of the run. Each waiter receives a
+    /// snapshot of it.
+    fn publish_first(&self, key: Key, device: u16, run: &mut ExclusiveFrames<Folio>, more: u32) {
         if more & DIRTY != 0 {
             // Count it first: once it is unlocked, it may be written back.
             self.dirty.add(device);
         }
         let is_plain = |flags| (flags & (HAS_WAITERS | STALE) == 0).then_some(flags | more);
-        let hold = match hold.publish_if(0, is_plain) {
-            Ok((before, _)) => return self.count_cleaned(device, before.flags() & more),
-            Err(hold) => hold,
-        };
+        if let Some((before, _)) = run.publish_first(0, is_plain) {
+            return self.count_cleaned(device, before.flags() & more);
+        }
         let mut shard = self.index.shard(key);
-        let frame = hold.first();
+        let frame = run.first();
         let waiters = shard.take_waiters(frame);
         let is_wanted = |flags| (flags & STALE == 0).then_some(flags & !HAS_WAITERS | more);
-        match hold.publish_if(waiters.len() as u32, is_wanted) {
-            Ok((before, snapshots)) => {
-                drop(shard);
-                self.count_cleaned(device, before.flags() & more);
-                for (waiter, snapshot) in waiters.into_iter().zip(snapshots) {
-                    self.notify(&waiter, WaitOutcome::Ready { frame, snapshot });
-                }
+        if let Some((before, snapshots)) = run.publish_first(waiters.len() as u32, is_wanted) {
+            drop(shard);
+            self.count_cleaned(device, before.flags() & more);
+            for (waiter, snapshot) in waiters.into_iter().zip(snapshots) {
+                self.notify(&waiter, WaitOutcome::Ready(snapshot));
             }
-            Err(hold) => {
-                self.index.remove(&mut shard, &self.frames, key, frame);
-                drop(shard);
-                self.count_cleaned(device, more);
-                self.free_folio(frame, device, hold);
-                for waiter in waiters {
-                    self.notify(&waiter, WaitOutcome::LookAgain);
-                }
-            }
+            return;
+        }
+        self.index.remove(&mut shard, &self.frames, key, frame);
+        drop(shard);
+        self.count_cleaned(device, more);
+        self.free_folio(frame, device, run.take_first());
+        for waiter in waiters {
+            self.notify(&waiter, WaitOutcome::LookAgain);
         }
     }
 

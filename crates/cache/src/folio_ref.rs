@@ -6,20 +6,19 @@ use std::sync::Arc;
 
 use uringfs_buffer::{SharedFrame, Snapshot};
 
-use crate::core::{CacheCore, is_last_share};
 use crate::folio::{ACCESS_COUNT, DROPBEHIND, Folio, READAHEAD_MARKER};
-use uringfs_sync::atomic::Ordering;
+use crate::frames::{Frames, is_last_share};
 
 /// A shared reference to a folio. Keep it only while you copy from it.
 pub struct FolioRef<'a> {
-    cache: &'a Arc<CacheCore>,
+    frames: &'a Arc<Frames>,
     frame: u32,
     /// None once it has become a snapshot.
     share: Option<SharedFrame<'a, Folio>>,
 }
 
 impl fmt::Debug for FolioRef<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("FolioRef").field("frame", &self.frame).finish_non_exhaustive()
     }
 }
@@ -27,11 +26,11 @@ impl fmt::Debug for FolioRef<'_> {
 impl<'a> FolioRef<'a> {
     #[inline(always)]
     pub(crate) fn new(
-        cache: &'a Arc<CacheCore>,
+        frames: &'a Arc<Frames>,
         frame: u32,
         share: SharedFrame<'a, Folio>,
     ) -> FolioRef<'a> {
-        FolioRef { cache, frame, share: Some(share) }
+        FolioRef { frames, frame, share: Some(share) }
     }
 
     /// Whether reading it starts the next window of readahead.
@@ -43,7 +42,7 @@ impl<'a> FolioRef<'a> {
     /// Clears the readahead marker; true for the one caller that found it set.
     #[inline]
     pub fn take_readahead_marker(&self) -> bool {
-        self.has_readahead_marker() && self.cache.take_readahead_marker(self.frame)
+        self.has_readahead_marker() && self.frames.take_readahead_marker(self.frame)
     }
 
     /// Counts an access, for eviction. Do not count small sequential reads of one folio more than once.
@@ -51,16 +50,15 @@ impl<'a> FolioRef<'a> {
     pub fn touch(&self) {
         let flags = self.share.as_ref().map_or(0, |share| share.state().flags());
         if flags & (ACCESS_COUNT[2] | DROPBEHIND) != ACCESS_COUNT[2] {
-            self.cache.touch(self.frame, flags);
+            self.frames.touch(self.frame, flags);
         }
     }
 
-    /// Turns it into a snapshot. The caller has counted the snapshot in [`CacheCore::snapshots`].
-    pub(crate) fn into_counted_snapshot(mut self) -> FolioSnapshot {
+    /// Turns it into a snapshot.
+    #[inline]
+    pub(crate) fn into_snapshot(mut self) -> FolioSnapshot {
         let share = self.share.take().expect("it is no snapshot yet");
-        let snapshot = share.into_snapshot(self.cache.frames.slab());
-        let (cache, frame) = (self.cache.clone(), self.frame);
-        FolioSnapshot { cache, frame, snapshot: Some(snapshot), is_counted: true }
+        FolioSnapshot::new(self.frames.clone(), share.into_snapshot())
     }
 }
 
@@ -79,7 +77,7 @@ impl Drop for FolioRef<'_> {
         if let Some(share) = self.share.take() {
             let before = share.release();
             if is_last_share(before) {
-                self.cache.reclaim(self.frame);
+                self.frames.reclaim(self.frame);
             }
         }
     }
@@ -87,36 +85,40 @@ impl Drop for FolioRef<'_> {
 
 /// A snapshot of a folio. It keeps the bytes and the frame, whatever happens to the file.
 pub struct FolioSnapshot {
-    cache: Arc<CacheCore>,
-    frame: u32,
-    snapshot: Option<Snapshot<Folio>>,
-    /// Counted in [`CacheCore::snapshots`]. False for the result of a wait, which lives only until it is copied.
-    is_counted: bool,
+    /// Its reference counts the snapshot: see [`FileFolios::snapshot`](crate::FileFolios::snapshot).
+    frames: Arc<Frames>,
+    /// None only while it is dropped.
+    snapshot: Option<Snapshot>,
 }
 
 impl fmt::Debug for FolioSnapshot {
-    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        f.debug_struct("FolioSnapshot").field("frame", &self.frame).finish_non_exhaustive()
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FolioSnapshot").field("frame", &self.frame()).finish_non_exhaustive()
     }
 }
 
 impl FolioSnapshot {
-    pub(crate) fn new(
-        cache: Arc<CacheCore>,
-        frame: u32,
-        snapshot: Snapshot<Folio>,
-    ) -> FolioSnapshot {
-        FolioSnapshot { cache, frame, snapshot: Some(snapshot), is_counted: false }
+    #[inline]
+    pub(crate) fn new(frames: Arc<Frames>, snapshot: Snapshot) -> FolioSnapshot {
+        FolioSnapshot { frames, snapshot: Some(snapshot) }
+    }
+
+    fn snapshot(&self) -> &Snapshot {
+        self.snapshot.as_ref().expect("it is not dropped yet")
+    }
+
+    fn frame(&self) -> u32 {
+        self.snapshot().frame()
     }
 
     /// Clears the readahead marker; true for the one caller that found it set.
     pub fn take_readahead_marker(&self) -> bool {
-        self.cache.take_readahead_marker(self.frame)
+        self.frames.take_readahead_marker(self.frame())
     }
 
     /// Counts the first access. All readers that waited for the same fill count as one.
     pub fn touch_once(&self) {
-        self.cache.touch(self.frame, 0);
+        self.frames.touch(self.frame(), 0);
     }
 }
 
@@ -125,16 +127,15 @@ impl Deref for FolioSnapshot {
 
     #[inline]
     fn deref(&self) -> &[u8] {
-        self.snapshot.as_ref().expect("it is not dropped yet")
+        self.frames.slab().bytes(self.snapshot())
     }
 }
 
 impl Drop for FolioSnapshot {
+    #[inline]
     fn drop(&mut self) {
-        let snapshot = self.snapshot.take().expect("it is dropped once");
-        self.cache.release(self.frame, snapshot);
-        if self.is_counted {
-            self.cache.snapshots.fetch_sub(1, Ordering::Relaxed);
+        if let Some(snapshot) = self.snapshot.take() {
+            self.frames.release(snapshot);
         }
     }
 }

@@ -1,10 +1,11 @@
-//! The frames and which of them are free. Frames lie in chunks, which are mapped as they are needed.
+//! The frames and which of them are free, and the uses of their folios. Frames lie in chunks, which are mapped as they
+//! are needed.
 
 use std::sync::Arc;
 
-use uringfs_buffer::{ExclusiveFrames, Slab};
+use uringfs_buffer::{ExclusiveFrames, FrameState, Slab, Snapshot};
 
-use crate::folio::{FOLIO, Folio};
+use crate::folio::{ACCESS_COUNT, DETACHED, DROPBEHIND, FOLIO, Folio, READAHEAD_MARKER};
 use uringfs_sync::Mutex;
 use uringfs_sync::atomic::{AtomicU32, Ordering};
 
@@ -21,6 +22,8 @@ pub(crate) struct Frames {
     /// Frames in a chunk: a power of two.
     per_chunk: u32,
     free: Mutex<FreeFrames>,
+    /// Frames that are not in use, mapped or not. Changed only under the lock of `free`.
+    unused: AtomicU32,
     /// End of the frames that have ever had memory.
     high_water: AtomicU32,
 }
@@ -53,7 +56,8 @@ impl Frames {
         let chunks =
             vec![FreeMap::default(); bound.div_ceil(per_chunk) as usize].into_boxed_slice();
         let free = Mutex::new(FreeFrames { chunks, cursor: 0, count: 0, mapped: 0 });
-        Frames { slab, per_chunk, free, high_water: AtomicU32::new(0) }
+        let (unused, high_water) = (AtomicU32::new(bound), AtomicU32::new(0));
+        Frames { slab, per_chunk, free, unused, high_water }
     }
 
     /// Upper bound for frames.
@@ -84,11 +88,16 @@ impl Frames {
 
     /// One frame, if one is free or another chunk can be mapped.
     pub(crate) fn allocate_one(&self) -> Option<ExclusiveFrames<Folio>> {
+        // Mostly a cache is full: that takes no lock.
+        if self.unused.load(Ordering::Relaxed) == 0 {
+            return None;
+        }
         let free = &mut *self.free.lock();
         if free.count == 0 && !self.map_chunk(free) {
             return None;
         }
         let (first, length) = free.take_run(self.per_chunk, 1)?;
+        self.note_unused(free);
         let hold = self.slab.allocate(first, length);
         Some(hold.expect("a frame in the free map is free in the slab and has memory"))
     }
@@ -104,7 +113,12 @@ impl Frames {
             runs.push(hold.expect("a frame in the free map is free in the slab and has memory"));
             wanted -= length;
         }
+        self.note_unused(free);
         runs
+    }
+
+    fn note_unused(&self, free: &FreeFrames) {
+        self.unused.store(self.bound() - (free.mapped - free.count), Ordering::Relaxed);
     }
 
     /// Frees frames. When their chunk is entirely free and another chunk's worth of frames is free elsewhere, unmaps
@@ -120,10 +134,45 @@ impl Frames {
         }
         map.count += count;
         free.count += count;
+        self.note_unused(free);
         let FreeMap { count, total, .. } = free.chunks[chunk];
         if count == total && free.count - total >= self.per_chunk {
             self.unmap_chunk(free, chunk);
         }
+    }
+
+    /// Releases a snapshot. The last share of a detached folio also frees its frame.
+    #[inline]
+    pub(crate) fn release(&self, snapshot: Snapshot) {
+        let frame = snapshot.frame();
+        if is_last_share(self.slab.release(snapshot)) {
+            self.reclaim(frame);
+        }
+    }
+
+    /// Frees the frame of a detached folio without shares.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn reclaim(&self, frame: u32) {
+        let is_detached = |flags| (flags & DETACHED != 0).then_some(flags);
+        if let Some(hold) = self.slab.try_exclusive(frame, is_detached) {
+            self.free(hold);
+        }
+    }
+
+    /// Counts an access to a folio with these flags, and clears its dropbehind flag.
+    pub(crate) fn touch(&self, frame: u32, flags: u32) {
+        if let Some(next) = ACCESS_COUNT.into_iter().find(|access| flags & access == 0) {
+            self.slab.set_flags(frame, next);
+        }
+        if self.slab.state(frame).flags() & DROPBEHIND != 0 {
+            self.slab.clear_flags(frame, DROPBEHIND);
+        }
+    }
+
+    /// Clears the readahead marker; true for the one caller that found it set.
+    pub(crate) fn take_readahead_marker(&self, frame: u32) -> bool {
+        self.slab.clear_flags(frame, READAHEAD_MARKER).flags() & READAHEAD_MARKER != 0
     }
 
     /// Maps another chunk; false when all are mapped or there is no memory.
@@ -168,6 +217,12 @@ impl Frames {
             (free.count, free.mapped) = (free.count - total, free.mapped - total);
         }
     }
+}
+
+/// Whether the share that was released was the last one of a detached folio. `before` is the state before that.
+#[inline(always)]
+pub(crate) fn is_last_share(before: FrameState) -> bool {
+    before.flags() & DETACHED != 0 && before.shares() == 1
 }
 
 impl FreeFrames {
@@ -254,6 +309,20 @@ mod tests {
         rest.into_iter().for_each(|hold| frames.free(hold));
         assert_eq!((frames.mapped(), frames.allocated()), (512, 0));
         assert_eq!(frames.allocate(4096).iter().map(ExclusiveFrames::count).sum::<u32>(), 4096);
+    }
+
+    #[test]
+    fn one_frame_is_allocated_while_one_is_unused() {
+        let frames = Frames::new(65);
+        let mut taken: Vec<_> = std::iter::from_fn(|| frames.allocate_one()).collect();
+        assert_eq!(taken.len(), 65);
+        frames.free(taken.remove(7));
+        let again = frames.allocate_one().expect("one was freed");
+        assert!(again.first() == 7 && frames.allocate_one().is_none());
+        frames.free(again);
+        taken.into_iter().for_each(|hold| frames.free(hold));
+        frames.unmap_free_chunks();
+        assert_eq!(frames.allocate_one().map(|hold| frames.free(hold)), Some(()));
     }
 
     #[test]

@@ -58,14 +58,15 @@ impl Index {
         key.chain(self.bits)
     }
 
-    /// The frame of a folio, without a lock. It may miss a folio that is moving at the same time.
+    /// The frame of a folio, without a lock. It may miss a folio that is moving at the same time. `lines` is how many
+    /// cache lines of its bytes the caller is about to read.
     #[inline(always)]
-    pub(crate) fn find_lockless(&self, frames: &Frames, key: Key) -> Option<u32> {
+    pub(crate) fn find_lockless(&self, frames: &Frames, key: Key, lines: usize) -> Option<u32> {
         let mut link = self.heads[self.chain(key)].load(Ordering::Acquire);
         for _ in 0..MAX_STEPS {
             let frame = link.checked_sub(1)?;
             // It is mostly the right one: prefetch its bytes while its state is loaded.
-            frames.slab().prefetch(frame);
+            frames.slab().prefetch(frame, lines);
             let folio = frames.slab().data(frame);
             if folio.is(key) {
                 return Some(frame);

@@ -243,6 +243,28 @@ fn loom_a_dirty_folio_is_not_evicted() {
     });
 }
 
+/// A folio is invalidated while another one takes over its frame. The other one is not concerned.
+#[test]
+fn loom_the_invalidation_of_an_evicted_folio_spares_the_next_in_its_frame() {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = builder.preemption_bound.map(|bound| bound.min(2));
+    builder.check(|| {
+        let (cache, evicted) = cache(1);
+        let file = cache.file_folios(0);
+        put(fill(&evicted, 0).unwrap(), 1);
+        let other = loom::thread::spawn(move || evicted.invalidate(0..1));
+        let written = fill(&file, 0).map(|mut fill| {
+            fill.bytes()[0] = 2;
+            fill.end_dirty();
+        });
+        other.join().unwrap();
+        let dirty = if written.is_some() { FOLIO } else { 0 };
+        assert_eq!(byte(&file, 0), written.map(|()| 2));
+        let statistics = cache.statistics();
+        assert_eq!((statistics.used_bytes, statistics.dirty_bytes), (dirty, dirty));
+    });
+}
+
 /// A writer that waits at the dirty limit is woken when a folio becomes clean.
 #[test]
 fn loom_a_writer_at_the_dirty_limit_is_woken() {

@@ -56,8 +56,8 @@ impl Future for FolioWait {
             return Poll::Pending;
         };
         waiter.poll(context).map(|outcome| match outcome {
-            WaitOutcome::Ready { frame, snapshot } => {
-                FolioWaitResult::Ready(FolioSnapshot::new(self.cache.clone(), frame, snapshot))
+            WaitOutcome::Ready(snapshot) => {
+                FolioWaitResult::Ready(FolioSnapshot::new(self.cache.frames.clone(), snapshot))
             }
             WaitOutcome::Failed(error) => FolioWaitResult::Failed(error),
             WaitOutcome::LookAgain => FolioWaitResult::LookAgain,

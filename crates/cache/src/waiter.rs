@@ -7,17 +7,10 @@ use uringfs_buffer::Snapshot;
 use uringfs_errno::Errno;
 use uringfs_sync::Mutex;
 
-use crate::folio::Folio;
-
 /// How the wait for a folio ended.
 pub(crate) enum WaitOutcome {
-    /// The folio has its bytes. The receiver owns the snapshot, and releases it through the cache.
-    Ready {
-        /// The folio's frame.
-        frame: u32,
-        /// One share of it.
-        snapshot: Snapshot<Folio>,
-    },
+    /// The folio has its bytes: a share of it. The receiver releases it through the cache.
+    Ready(Snapshot),
     /// Filling it failed.
     Failed(Errno),
     /// It has changed or is gone.

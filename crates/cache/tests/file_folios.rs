@@ -47,6 +47,40 @@ fn poll(wait: std::pin::Pin<&mut FolioWait>) -> Poll<FolioWaitResult> {
 }
 
 #[test]
+fn one_folio_is_locked_to_be_filled_once() {
+    let cache = Cache::new(2 * FOLIO);
+    let file = cache.file_folios(0);
+    let mut fill = file.begin_fill_one(5, 77).unwrap().unwrap();
+    assert!(matches!(file.lookup(5), Lookup::Locked { holder: 77, is_marked: false }));
+    assert!(file.lookup_lockless(5).is_none(), "it is locked");
+    assert!(file.begin_fill_one(5, 78).unwrap().is_none(), "it is there");
+    fill.bytes()[0] = 3;
+    fill.end(Ok(()));
+    assert_eq!(file.lookup_lockless(5).map(|folio| folio[0]), Some(3));
+    assert!(file.lookup_lockless(6).is_none() && file.begin_fill_one(5, 78).unwrap().is_none());
+    // Two more evict it. One takes over its frame, with flags of its own.
+    let (other, third) = (file.begin_fill_one(6, 1).unwrap(), file.begin_fill_one(7, 2).unwrap());
+    assert!(matches!(file.lookup(7), Lookup::Locked { holder: 2, is_marked: false }));
+    assert!(file.lookup_lockless(5).is_none());
+    assert!(matches!(file.begin_fill_one(8, 3), Err(CacheFull)));
+    [other, third].into_iter().flatten().for_each(|fill| fill.end(Ok(())));
+    let statistics = cache.statistics();
+    assert_eq!((statistics.filled, statistics.evicted), (3, 1));
+}
+
+#[test]
+fn a_fill_of_a_folio_that_is_there_evicts_nothing() {
+    let cache = Cache::new(2 * FOLIO);
+    let file = cache.file_folios(0);
+    fill_with(&file, 1, 1);
+    let fill = file.begin_fill_one(2, 0).unwrap().unwrap();
+    assert!(file.begin_fill_one(2, 0).unwrap().is_none(), "it is being filled");
+    assert!(file.begin_fill_one(1, 0).unwrap().is_none(), "it is cached");
+    fill.end(Ok(()));
+    assert_eq!((byte(&file, 1), cache.statistics().evicted), (Some(1), 0));
+}
+
+#[test]
 fn files_have_folios_of_their_own() {
     let cache = Cache::new(64 * FOLIO);
     let (one, other) = (cache.file_folios(0), cache.file_folios(0));

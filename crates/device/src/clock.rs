@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use rustix::time::{ClockId, clock_gettime};
+
 /// A source of time. Clones of a virtual clock show the same time.
 #[derive(Clone, Debug, Default)]
 pub enum Clock {
@@ -45,6 +47,17 @@ impl Clock {
         match self {
             Clock::System => Instant::now(),
             Clock::Virtual(clock) => clock.now(),
+        }
+    }
+
+    /// The time since some moment, in steps of a few milliseconds. Costs a fraction of [`Self::now`].
+    pub(crate) fn coarse(&self) -> Duration {
+        match self {
+            Clock::System => {
+                let now = clock_gettime(ClockId::MonotonicCoarse);
+                Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
+            }
+            Clock::Virtual(clock) => Duration::from_nanos(clock.elapsed_ns.load(Ordering::Acquire)),
         }
     }
 

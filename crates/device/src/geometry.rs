@@ -16,8 +16,12 @@ pub struct Geometry {
     pub max_transfer: u32,
     /// Completed writes may be lost until a flush.
     pub volatile_cache: bool,
-    /// A durable write needs no separate flush: FUA, or no volatile cache.
+    /// A durable write needs no flush: FUA, or no volatile cache.
     pub fua: bool,
+    /// A write may be durable on completion ([`Durability::Durable`](crate::Durability::Durable)). Without `fua` it is
+    /// followed by a flush in the same request (`RWF_DSYNC`), so for several writes one flush after them costs less. Of
+    /// files only those on file systems that are known to execute it.
+    pub durable_writes: bool,
     /// The limits of discards, if they have an effect.
     pub discard: Option<Discard>,
     /// Zeroing a range is faster than writing zeros.

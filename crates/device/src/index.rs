@@ -10,6 +10,9 @@ pub const MAX_DEVICES: usize = 1024;
 pub struct DeviceIndex(u16);
 
 impl DeviceIndex {
+    /// No device: the index of a request that is not in use.
+    pub const NONE: DeviceIndex = DeviceIndex(u16::MAX);
+
     /// The index as a number below [`MAX_DEVICES`].
     #[inline]
     pub fn get(self) -> usize {

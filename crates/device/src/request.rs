@@ -32,7 +32,7 @@ pub enum Op {
 pub enum Durability {
     /// The device has the bytes; a flush makes them durable.
     Volatile,
-    /// The bytes are durable (FUA, `RWF_DSYNC`). Only for devices whose geometry says `fua`.
+    /// The bytes are durable (FUA, `RWF_DSYNC`). Only for devices whose geometry says `durable_writes`.
     Durable,
 }
 
@@ -153,6 +153,16 @@ impl Request {
         }
     }
 
+    /// Makes it a new volatile request, which a queue takes, with the same memory and tag. For one that keeps its place
+    /// from use to use.
+    #[inline(always)]
+    pub fn renew(&mut self, device: DeviceIndex, op: Op, address: u64, epoch_slot: u8) {
+        (self.address, self.done) = (address, 0);
+        (self.device, self.op, self.durability) = (device, op, Durability::Volatile);
+        (self.retries, self.cancelled) = (0, false);
+        (self.epoch_slot, self.state) = (epoch_slot, RequestState::Issued);
+    }
+
     /// True if it was given to a queue.
     #[inline]
     pub fn is_issued(&self) -> bool {
@@ -163,6 +173,13 @@ impl Request {
     #[inline(always)]
     pub fn set_issued(&mut self, issued: bool) {
         self.state = if issued { RequestState::Issued } else { RequestState::New };
+    }
+
+    /// Records that its queue gives it back before any step of it: nothing of it has reached the device.
+    pub(crate) fn withdraw(&mut self) {
+        if self.done == 0 && self.retries == 0 {
+            self.state = RequestState::New;
+        }
     }
 
     /// Records its result.

@@ -44,6 +44,12 @@ impl Payload {
     /// Overwrites the bytes from byte `skip` on, of any memory, until one side ends.
     pub fn copy_from(&mut self, skip: u64, bytes: &[u8]) {
         let (mut skip, mut bytes) = (skip as usize, bytes);
+        // Nearly always.
+        if let Payload::Buffer(buffer) = self
+            && skip + bytes.len() <= buffer.len()
+        {
+            return buffer.copy_from(skip, bytes);
+        }
         for buffer in self.buffers_mut() {
             let take = buffer.len().saturating_sub(skip).min(bytes.len());
             let (head, tail) = bytes.split_at(take);

@@ -3,7 +3,7 @@
 //! `sim:SIZE[,OPTION=VALUE...]`. [`parse_size`] defines the form of SIZE, [`NbdTarget`] that of the URIs.
 //!
 //! Options of `sim`: `latency=80us` or `latency=50us-1ms`, `units=64`, `seed=7`,
-//! `block=512`, `cache=none|fua|volatile`, `flush=kept|broken`, `record=on|off`,
+//! `block=512`, `cache=none|fua|dsync|volatile`, `flush=kept|broken`, `record=on|off`,
 //! `errors=N` (one request in N fails with EIO), `short=N` (one transfer in N
 //! is short). Write a path that looks like one of these as `./memory:1`.
 
@@ -150,8 +150,9 @@ fn sim(rest: &str) -> Result<Target, String> {
             "cache" => options.cache(match value {
                 "none" => WriteCache::None,
                 "fua" => WriteCache::VolatileWithFua,
+                "dsync" => WriteCache::VolatileWithDsync,
                 "volatile" => WriteCache::Volatile,
-                _ => return Err(format!("cache is none, fua or volatile, not '{value}'")),
+                _ => return Err(format!("cache is none, fua, dsync or volatile, not '{value}'")),
             }),
             "flush" => options.flush_mode(match value {
                 "kept" => FlushMode::Kept,

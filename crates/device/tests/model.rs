@@ -97,7 +97,7 @@ fn run(tested: &mut TestQueue, seed: u64, unit: u64) -> Model {
             }
             _ => tested.request(Op::Flush, 0, Payload::Length(0), operation as u64),
         };
-        if durable && request.op == Op::Write && tested.device.geometry().fua {
+        if durable && request.op == Op::Write && tested.device.geometry().durable_writes {
             request = request.durable();
         }
         under_way.push(range);

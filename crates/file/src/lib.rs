@@ -21,6 +21,7 @@ mod state;
 // Extents: offsets of a file to addresses of the device.
 mod map;
 
+pub use api::batch::Batch;
 pub use api::exact::ExactOp;
 pub use api::operation::{BufResult, BufferOutput, FileOp, OpOutput};
 pub use api::tokens::Tokens;

@@ -36,18 +36,22 @@ struct Slow {
 
 impl Slow {
     fn new(cache_bytes: u64) -> Slow {
+        Slow::with_size(SIZE, cache_bytes)
+    }
+
+    fn with_size(size: u64, cache_bytes: u64) -> Slow {
         let _alone = ALONE.lock();
         let clock = VirtualClock::default();
-        let options = SimOptions::new(SIZE).latency(LATENCY..=LATENCY).units(4096);
+        let options = SimOptions::new(size).latency(LATENCY..=LATENCY).units(4096);
         let sim = Sim::new(options.clock(Clock::Virtual(clock.clone())));
         let direct = file_over(&sim);
         let clock = Clock::Virtual(clock);
         let options = ReactorOptions::new().clock(clock).depth(16384);
         let reactor = Reactor::new(options).unwrap();
-        let (written, _) = reactor.block_on(direct.write_at(pattern(7, SIZE as usize), 0));
-        assert_eq!(written, Ok(SIZE as usize));
+        let (written, _) = reactor.block_on(direct.write_at(pattern(7, size as usize), 0));
+        assert_eq!(written, Ok(size as usize));
         let cache = Cache::new(cache_bytes);
-        let content = pattern(7, SIZE as usize);
+        let content = pattern(7, size as usize);
         Slow { sim, file: direct.buffered(&cache), direct, cache, reactor, content, _alone }
     }
 
@@ -59,6 +63,24 @@ impl Slow {
 
     fn count(&self, counter: Counter) -> u64 {
         self.reactor.counters().get(counter)
+    }
+
+    /// Folios requested from the device, by readers and by readahead.
+    fn requested(&self) -> u64 {
+        self.count(Counter::CacheFilled) + self.count(Counter::CacheReadahead)
+    }
+
+    /// Reads the file folio by folio, with a pause before each. Returns how many folios beyond it were requested when
+    /// each was read.
+    fn read_in_order(&self, pause: Duration) -> Vec<u64> {
+        let folios = self.content.len() as u64 / FOLIO;
+        let read = |index| {
+            self.reactor.block_on(self.reactor.sleep(pause));
+            let offset = index * FOLIO;
+            assert_eq!(self.read(offset, FOLIO as usize), Ok(self.bytes(offset, FOLIO as usize)));
+            self.requested() - (index + 1)
+        };
+        (0..folios).map(read).collect()
     }
 
     /// The file's content.
@@ -113,6 +135,23 @@ fn only_the_bad_folio_of_a_window_is_an_error() {
     assert_eq!(slow.read(16384, 8192), Ok(slow.bytes(16384, 8192)));
     slow.sim.clear_faults();
     assert_eq!(slow.read(12000, 1000), Ok(slow.bytes(12000, 1000)));
+}
+
+#[test]
+fn a_random_miss_is_one_operation_that_fills_one_folio() {
+    let slow = Slow::new(SIZE);
+    // The first buffered operation of a file takes longer.
+    assert!(slow.read(0, 1).is_ok());
+    let (operations, requested) = (slow.count(Counter::SlowPath), slow.requested());
+    for (index, (skip, length)) in [(50, (0, 4096)), (7, (100, 10)), (30, (4000, 96)), (90, (1, 1))]
+    {
+        let offset = index * FOLIO + skip;
+        assert_eq!(slow.read(offset, length), Ok(slow.bytes(offset, length)));
+    }
+    assert_eq!((slow.count(Counter::SlowPath), slow.requested()), (operations + 4, requested + 4));
+    // Across the border of two folios, and at the border of the file.
+    assert_eq!(slow.read(200 * FOLIO - 5, 10), Ok(slow.bytes(200 * FOLIO - 5, 10)));
+    assert_eq!(slow.read(SIZE - 5, 10), Ok(slow.bytes(SIZE - 5, 5)));
 }
 
 #[test]
@@ -219,8 +258,33 @@ fn sequential_reads_cause_readahead_and_random_reads_do_not() {
 }
 
 #[test]
-fn the_switch_limits_readahead() {
+fn readers_that_wait_for_a_fill_leave_the_streams_of_others() {
     let slow = Slow::new(SIZE);
+    let read_on = |folios: std::ops::Range<u64>| {
+        for offset in folios.map(|index| index * FOLIO) {
+            assert_eq!(slow.read(offset, 4096), Ok(slow.bytes(offset, 4096)));
+        }
+    };
+    read_on(0..20);
+    let (filled, waits) = (slow.count(Counter::CacheFilled), slow.count(Counter::CacheWaits));
+    let reads = (0..16).map(|_| -> Pin<Box<dyn Future<Output = _>>> {
+        Box::pin(slow.file.read_at(Buffer::zeroed(100), 200 * FOLIO))
+    });
+    for (read, found) in slow.reactor.block_on(join_all(Vec::from_iter(reads))) {
+        assert!(read == Ok(100) && found[..] == slow.bytes(200 * FOLIO, 100));
+    }
+    assert_eq!(
+        (slow.count(Counter::CacheFilled), slow.count(Counter::CacheWaits)),
+        (filled + 1, waits + 15)
+    );
+    read_on(20..150);
+    assert_eq!(slow.count(Counter::CacheFilled), filled + 1, "the sequential reader goes on");
+}
+
+#[test]
+fn the_switch_limits_readahead() {
+    // Large enough for windows of any length.
+    let slow = Slow::new(32 * SIZE);
     for longest in [0, 8, 32, 128] {
         slow.cache.shrink(0);
         let options = FileOptions::new().readahead(longest);
@@ -237,6 +301,50 @@ fn the_switch_limits_readahead() {
         assert!(
             (longest.saturating_sub(1)..=2 * longest).contains(&furthest),
             "{longest}: {furthest}"
+        );
+    }
+}
+
+#[test]
+fn a_whole_window_is_in_flight_while_the_one_before_is_used() {
+    let slow = Slow::with_size(8 * SIZE, 32 * SIZE);
+    let ahead = slow.read_in_order(Duration::ZERO);
+    let (folios, longest) = (ahead.len() as u64, u64::from(FileOptions::new().readahead));
+    assert_eq!(slow.requested(), folios, "each once, and nothing beyond the end");
+    assert!(slow.count(Counter::CacheFilled) < 4);
+    for (index, ahead) in (0..).zip(ahead) {
+        let rest = folios - (index + 1);
+        let window = match index {
+            0..12 => 1,
+            _ if index < folios / 2 => 32,
+            _ => longest,
+        };
+        assert!(ahead >= window.min(rest), "{ahead} folios beyond {index}");
+        assert!(ahead <= 2 * longest, "{ahead} folios beyond {index}");
+    }
+}
+
+#[test]
+fn a_reader_that_never_waits_has_the_windows_of_the_kernel() {
+    let slow = Slow::with_size(4 * SIZE, 32 * SIZE);
+    let ahead = slow.read_in_order(2 * LATENCY);
+    assert_eq!(slow.count(Counter::CacheWaits), 0);
+    assert_eq!(ahead.into_iter().max(), Some(32 + 31));
+}
+
+#[test]
+fn windows_in_a_small_cache_do_not_evict_each_other() {
+    let advices = [Advice::Normal, Advice::Sequential];
+    for (share, advice) in [1, 4, 16].into_iter().flat_map(|share| advices.map(|it| (share, it))) {
+        let slow = Slow::with_size(4 * SIZE, 4 * SIZE / share);
+        assert_eq!(slow.reactor.block_on(slow.file.advise(advice, 0, 0)), Ok(()));
+        let ahead = slow.read_in_order(Duration::ZERO);
+        assert_eq!(slow.requested(), 4 * SIZE / FOLIO, "each once");
+        let longest = 4 * SIZE / FOLIO / share / 32;
+        let furthest = ahead.into_iter().max();
+        assert!(
+            furthest.is_some_and(|furthest| furthest < 2 * longest),
+            "{advice:?}: {furthest:?}"
         );
     }
 }

@@ -27,15 +27,17 @@ struct Paced {
 struct ReadTimes {
     here_us: AtomicU64,
     elsewhere_us: AtomicU64,
+    /// How much longer the next read takes in the thread that made the device.
+    hang_us: AtomicU64,
     /// The reads so far.
     reads: AtomicU64,
 }
 
 impl ReadTimes {
     fn new(here_us: u64, elsewhere_us: u64) -> Arc<ReadTimes> {
-        let times = [here_us, elsewhere_us, 0].map(AtomicU64::new);
-        let [here_us, elsewhere_us, reads] = times;
-        Arc::new(ReadTimes { here_us, elsewhere_us, reads })
+        let times = [here_us, elsewhere_us, 0, 0].map(AtomicU64::new);
+        let [here_us, elsewhere_us, hang_us, reads] = times;
+        Arc::new(ReadTimes { here_us, elsewhere_us, hang_us, reads })
     }
 }
 
@@ -55,10 +57,12 @@ impl Backend for Paced {
     fn perform(&self, request: &mut Request) -> Result<u32, Errno> {
         let is_here = thread::current().id() == self.creator;
         let time = if is_here { &self.times.here_us } else { &self.times.elsewhere_us };
+        let hang_us = if is_here { self.times.hang_us.swap(0, Ordering::Relaxed) } else { 0 };
+        let time_us = time.load(Ordering::Relaxed) + hang_us;
         self.times.reads.fetch_add(1, Ordering::Relaxed);
         let clock = self.clock.lock();
         let now = Clock::Virtual(clock.clone()).now();
-        clock.advance_to(now + Duration::from_micros(time.load(Ordering::Relaxed)));
+        clock.advance_to(now + Duration::from_micros(time_us));
         Ok(request.remaining() as u32)
     }
 }
@@ -127,12 +131,40 @@ fn a_stalled_device_keeps_its_queue_and_holds_up_a_reactor_for_one_read() {
     times.here_us.store(3_000_000, Ordering::Relaxed);
     times.elsewhere_us.store(3_000_000, Ordering::Relaxed);
     let before = times.reads.load(Ordering::Relaxed);
-    assert_eq!(read(&reactor, &file, 80), 1);
-    // Two for each batch, and one to measure.
-    assert_eq!(times.reads.load(Ordering::Relaxed) - before, 161);
+    // At once, since a call has hung; then again, since these hang as well.
+    assert_eq!(read(&reactor, &file, 1), 1);
+    assert_eq!(read(&reactor, &file, 79), 3);
+    // Two for each batch, and one for each measurement.
+    assert_eq!(times.reads.load(Ordering::Relaxed) - before, 163);
     let (queue, reason) = reactor.queue_of(file.device()).unwrap();
     assert_eq!(queue, "sync", "{reason}");
     assert!(reason.contains("now no read has ended in time"), "{reason}");
+}
+
+#[test]
+fn one_call_that_hangs_makes_its_device_leave_calls() {
+    let times = ReadTimes::new(2, 10);
+    let (reactor, file) = paced(&times);
+    let mut completed = Vec::new();
+    let mut read_one = || {
+        reactor.read_at(&file, Buffer::zeroed(4096), 0, Token::new(1)).unwrap();
+        reactor.reap(1, None, &mut completed).unwrap();
+        assert_eq!(completed.pop().unwrap().result(), Ok(4096));
+        let counters = reactor.counters();
+        [Counter::Called, Counter::ChosenAgain].map(|counter| counters.get(counter))
+    };
+    let first = read_one()[0];
+    for calls in 1..=100 {
+        assert_eq!(read_one(), [first + calls, 0]);
+    }
+    times.hang_us.store(50_000, Ordering::Relaxed);
+    times.here_us.store(100, Ordering::Relaxed);
+    assert_eq!(read_one(), [first + 101, 1]);
+    // The device was measured again, and calls are slower than threads now.
+    assert_eq!(reactor.queue_of(file.device()).unwrap().0, "threads");
+    let reads = times.reads.load(Ordering::Relaxed);
+    assert_eq!(read_one(), [first + 101, 1]);
+    assert_eq!(times.reads.load(Ordering::Relaxed), reads + 1);
 }
 
 #[test]

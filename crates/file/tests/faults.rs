@@ -280,6 +280,23 @@ fn failed_writes_and_fua_need_no_flush() {
 }
 
 #[test]
+fn a_durable_write_without_fua_that_is_one_request_needs_no_flush() {
+    let (_, reactor) = reactors().remove(0);
+    let options = SimOptions::new(SIZE).max_transfer(TRANSFER).cache(WriteCache::VolatileWithDsync);
+    let sim = Sim::new(options);
+    let file = file_over(&sim);
+    let flushes = || reactor.counters().get(Counter::DeferredFlush);
+    // One request; parts of blocks; several requests.
+    for (offset, length, expected) in [(0, 4096, 0), (100, 5000, 1), (0, 64 << 10, 1)] {
+        let before = flushes();
+        let outcome = reactor.block_on(file.write_durably(pattern(1, length), offset).outcome());
+        assert_eq!(outcome.result, Ok(length as u64));
+        assert_eq!(flushes() - before, expected, "{length} bytes at {offset}");
+        assert_eq!(sim.unstable_writes(), 0, "{length} bytes at {offset} are durable");
+    }
+}
+
+#[test]
 fn failed_operations_return_their_memory() {
     let pool = BufferPool::new(8192, 4).unwrap();
     for (mode, reactor) in reactors() {

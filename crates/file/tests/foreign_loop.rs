@@ -7,6 +7,7 @@ use std::cell::Cell;
 use std::io::Write;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use harness::{BackEnd, file_over, pattern};
@@ -15,8 +16,11 @@ use uringfs_buffer::Buffer;
 use uringfs_device::backend::sim::{Fault, Rule, Sim, SimOptions, When};
 use uringfs_device::queue::QueueKind;
 use uringfs_device::{Errno, VirtualClock};
-use uringfs_file::{File, FileOptions, Tokens};
-use uringfs_reactor::{Completion, CompletionMode, PollEvents, Reactor, ReactorOptions, Token};
+use uringfs_file::{Batch, File, FileOptions, Tokens};
+use uringfs_reactor::{
+    BatchTransfer, Completion, CompletionMode, PollEvents, Reactor, ReactorCore, ReactorOptions,
+    Token,
+};
 
 const SIZE: u64 = 1 << 20;
 
@@ -187,5 +191,62 @@ fn an_idle_reactor_is_not_readable() {
         assert!(outer.is_readable(), "{what}: a message has come");
         outer.reactor.turn().unwrap();
         assert!(!outer.is_readable(), "{what}: it was handled");
+    }
+}
+
+/// A wait, by what it is for.
+type Wait<'w> = (&'static str, Box<dyn FnMut() + 'w>);
+
+/// A foreign loop polls the descriptor after waits of the thread's own, too: what comes then must make it readable.
+#[test]
+fn a_message_after_a_wait_of_the_threads_own_makes_the_descriptor_readable() {
+    let folder = tempfile::tempdir().unwrap();
+    let made = BackEnd::Image.make(folder.path(), SIZE, &VirtualClock::default());
+    let file = File::over(made.device, FileOptions::default());
+    let outer = Loop::new(ReactorOptions::new().queue(QueueKind::Ring));
+    let reactor = &outer.reactor;
+    let mut batch = Batch::new(reactor, [Buffer::zeroed(4096)]).unwrap();
+    let read = |token| reactor.read_at(&file, Buffer::zeroed(4096), 0, Token::new(token)).unwrap();
+    let mut waits: [Wait<'_>; 4] = [
+        (
+            "completions that a turn has found",
+            Box::new(|| {
+                read(1);
+                outer.reactor.submit().unwrap();
+                outer.reactor.turn().unwrap();
+                assert_eq!(reactor.completions(1, None).unwrap().count(), 1);
+            }),
+        ),
+        (
+            "completions",
+            Box::new(|| {
+                read(2);
+                assert_eq!(reactor.completions(1, None).unwrap().count(), 1);
+            }),
+        ),
+        ("block_on", Box::new(|| reactor.block_on(async {}))),
+        (
+            "a batch",
+            Box::new(|| {
+                batch.read(&file, &[BatchTransfer { slot: 0, offset: 0 }]).unwrap();
+                assert_eq!(batch.completions(1, None).unwrap().count(), 1);
+            }),
+        ),
+    ];
+    for (what, wait) in &mut waits {
+        reactor.turn().unwrap();
+        while outer.is_readable() {
+            reactor.turn().unwrap();
+        }
+        wait();
+        let remote = reactor.inner().handle();
+        let has_run = Arc::new(AtomicBool::new(false));
+        let run = has_run.clone();
+        let job = move |_: &Rc<ReactorCore>| run.store(true, Ordering::Relaxed);
+        assert!(std::thread::spawn(move || remote.run(job)).join().unwrap());
+        while outer.is_readable() {
+            reactor.turn().unwrap();
+        }
+        assert!(has_run.load(Ordering::Relaxed), "after {what}");
     }
 }

@@ -13,15 +13,17 @@ use uringfs_buffer::{Buffer, BufferPool};
 use uringfs_device::backend::file::{Allocation, File as ImageFile};
 use uringfs_device::queue::QueueKind;
 use uringfs_device::{Device, Errno};
-use uringfs_file::{File, FileOptions, Tokens};
-use uringfs_reactor::{Reactor, ReactorOptions, Token};
+use uringfs_file::{Batch, File, FileOptions, Tokens};
+use uringfs_reactor::{BatchTransfer, Reactor, ReactorOptions, Token};
 
 const SIZE: u64 = 1 << 20;
+/// Transfers in flight in a batch, which has one more slot.
+const IN_BATCH: u32 = 4;
 /// Exit status of a child without failures.
 const FINE: i32 = 0;
 
 /// Uses the inherited reactor, step by step. Returns the number of the first step that went wrong.
-fn child(reactor: Reactor, file: &File, queue: QueueKind) -> i32 {
+fn child(reactor: Reactor, mut batch: Batch, file: &File, queue: QueueKind) -> i32 {
     let refused = |result: Result<(), Errno>| result == Err(Errno::CHILD);
     let read = |offset| reactor.read_at(file, Buffer::zeroed(4096), offset, Token::new(7));
     if read(0).map_err(|refused| refused.error) != Err(Errno::CHILD) {
@@ -44,6 +46,19 @@ fn child(reactor: Reactor, file: &File, queue: QueueKind) -> i32 {
     if !completed.is_empty() {
         return 6;
     }
+    let idle = BatchTransfer { slot: IN_BATCH, offset: 0 };
+    if batch.read(file, &[idle]) != Err(Errno::CHILD)
+        || batch.write(file, &[idle]) != Err(Errno::CHILD)
+    {
+        return 9;
+    }
+    for (min, timeout) in [(0, None), (1, None), (1, Some(Duration::from_secs(5)))] {
+        if batch.completions(min, timeout).err() != Some(Errno::CHILD) {
+            return 10;
+        }
+    }
+    batch.cancel(0);
+    drop(batch);
     drop(reactor);
     if queue == QueueKind::Threads {
         // The parent's threads may have held any lock of the process when it forked, and fork(2) promises a
@@ -95,10 +110,15 @@ fn a_child_gets_errors_and_its_parent_is_unharmed() {
             let offset = token % 15 * 4096 + token % 2;
             reactor.read_at(&file, buffer, offset, Token::new(token)).unwrap();
         }
+        let slots = (0..=IN_BATCH).map(|_| Buffer::zeroed(4096));
+        let mut batch = Batch::new(&reactor, slots).unwrap();
+        let reads = |slot| BatchTransfer { slot, offset: u64::from(slot) * 4096 };
+        let reads: Vec<_> = (0..IN_BATCH).map(reads).collect();
+        assert_eq!(batch.read(&file, &reads), Ok(reads.len()), "{queue}");
         reactor.submit().unwrap();
         match fork::fork().unwrap() {
             Fork::Child => {
-                let run = AssertUnwindSafe(|| child(reactor, &file, queue));
+                let run = AssertUnwindSafe(|| child(reactor, batch, &file, queue));
                 std::process::exit(catch_unwind(run).unwrap_or(99));
             }
             Fork::Parent(child) => {
@@ -106,6 +126,12 @@ fn a_child_gets_errors_and_its_parent_is_unharmed() {
                 for completed in reap(&reactor, COUNT as usize) {
                     assert_eq!(completed.result(), Ok(4096), "{queue}");
                     assert!(completed.into_buffer().iter().all(|byte| *byte == 9), "{queue}");
+                }
+                while batch.in_flight() > 0 {
+                    for read in batch.completions(1, None).unwrap() {
+                        assert_eq!(read.result(), Ok(4096), "{queue}");
+                        assert!(read.bytes().iter().all(|byte| *byte == 9), "{queue}");
+                    }
                 }
                 assert_eq!(pool.available(), COUNT as usize, "{queue}");
                 assert_eq!(reactor.block_on(file.sync_data()), Ok(()), "{queue}");

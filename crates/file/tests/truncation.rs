@@ -1,5 +1,5 @@
-//! Buffered writes concurrent with a truncation or a read: each comes before or after the other, and none is
-//! seen in part.
+//! Buffered writes concurrent with a truncation or a read, and reads with a hole: each comes before or after the other,
+//! and none is seen in part.
 
 mod harness;
 
@@ -25,6 +25,7 @@ struct Made {
     file: File,
     cache: Cache,
     reactor: Reactor,
+    clock: VirtualClock,
 }
 
 type Task<'m> = Pin<Box<dyn Future<Output = Vec<u8>> + 'm>>;
@@ -38,7 +39,7 @@ impl Made {
         let (device, options) = (Device::new(sim).unwrap(), FileOptions::default());
         let direct = File::with_resizable_map(device, blocks.clone(), Arc::default(), options);
         let file = direct.buffered(&cache);
-        Made { blocks, direct, file, cache, reactor: reactor_by(&clock) }
+        Made { blocks, direct, file, cache, reactor: reactor_by(&clock), clock }
     }
 
     /// Writes; the result is empty.
@@ -132,6 +133,33 @@ fn a_late_write_from_before_a_truncation_keeps_newer_writes() {
     assert!(found[..100] == [2; 100] || found[..100] == [0; 100], "{found:?}");
     assert_eq!(made.reactor.block_on(made.file.sync_all()), Ok(()));
     assert_eq!(made.direct.len(), 20_200);
+}
+
+/// Another thread punches a hole while a read that misses looks its address up: before it locks the folio, or after.
+#[test]
+fn a_hole_punched_during_a_miss_leaves_no_old_bytes_in_the_cache() {
+    for lookups in [0, 1] {
+        let made = Made::new();
+        made.reactor.block_on(made.write(&made.direct, 1, 3 * BLOCK as usize, 0));
+        made.reactor.block_on(made.file.advise(Advice::Random, 0, 0)).unwrap();
+        // From now on all writers take range locks.
+        made.reactor.block_on(made.read_at(2 * BLOCK));
+        let (direct, clock) = (made.direct.clone(), made.clock.clone());
+        made.blocks.call_in_lookup(lookups, move || {
+            let punch = move || reactor_by(&clock).block_on(direct.punch_hole(BLOCK, BLOCK));
+            assert_eq!(std::thread::spawn(punch).join().unwrap(), Ok(()));
+        });
+        let read = || made.reactor.block_on(made.file.read_at(Buffer::zeroed(10), BLOCK));
+        let (during, found) = read();
+        assert!(
+            during == Ok(10) && (found[..] == [0; 10] || found[..] == [1; 10]),
+            "{:?}",
+            &found[..]
+        );
+        assert!(!made.blocks.has_hook(), "the hole was punched in look-up {lookups}");
+        let (after, found) = read();
+        assert!(after == Ok(10) && found[..] == [0; 10], "{lookups}: {:?}", &found[..]);
+    }
 }
 
 /// The writer wakes first and changes a copy: the readers have the old folio of a file that has grown.

@@ -138,6 +138,8 @@ counters! {
     Enters = "ring.enters",
     /// System calls of queues that are not the reactor's rings, and to wait for them.
     OtherCalls = "queue.system_calls",
+    /// Requests by token that a wait for completions executed itself, in calls, with nothing else in flight.
+    Called = "queue.called",
     /// Times that the queue of a device was chosen again, because its reads took much longer than measured.
     ChosenAgain = "queue.chosen_again",
 }

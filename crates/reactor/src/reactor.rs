@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use uringfs_buffer::set_visit_unreaped;
 use uringfs_device::queue::calibrate::Calibration;
-use uringfs_device::{Device, Errno, Tag};
+use uringfs_device::{Device, Errno};
 use uringfs_ring::nvme::NvmeRing;
 use uringfs_ring::{Features, fork_count, install_fork_handler};
 use uringfs_sync::set_block_thread;
@@ -27,7 +27,7 @@ use uringfs_sync::set_block_thread;
 use crate::counters::{self, Counters};
 use crate::event_loop::blocking::{block_thread, visit_unreaped};
 use crate::event_loop::completions::Completions;
-use crate::event_loop::core::{Current, ReactorCore, ReactorMailbox};
+use crate::event_loop::core::{Current, DROPPED, FOREIGN, ReactorCore, ReactorMailbox};
 use crate::event_loop::siblings::{self, Siblings};
 use crate::event_loop::sleep::RECHECK_INTERVAL;
 use crate::event_loop::waker::task_waker;
@@ -37,8 +37,8 @@ use crate::io::rings::make_rings;
 use crate::io::route::QueueRoute;
 use crate::local::LocalReactor;
 use crate::options::{CompletionMode, ReactorOptions, Require};
+use crate::tasks::batches::Batches;
 use crate::tasks::completion::{Completion, Token};
-use crate::tasks::operation_state::Requester;
 use crate::tasks::task::{ROOT, Tasks};
 use crate::tasks::timer::Timers;
 use crate::tasks::waiters::WaitCells;
@@ -117,6 +117,7 @@ impl Reactor {
         let name = thread.name().map_or_else(|| format!("{:?}", thread.id()), str::to_owned);
         let in_flight = InFlight {
             cells: WaitCells::new(),
+            batches: Batches::default(),
             completed: VecDeque::with_capacity(options.depth as usize),
             returned: Vec::with_capacity(options.depth as usize),
             backlog: Default::default(),
@@ -229,10 +230,18 @@ impl Reactor {
             {
                 return Ok(output);
             }
-            self.local.inner.run_rounds();
+            // A root task that wakes itself gets to no wait, which would find what has completed.
+            if self.local.inner.root_woken.get() || self.local.inner.has_work_for_a_round() {
+                self.local.inner.run_rounds();
+            }
             if !self.local.inner.root_woken.get() {
                 self.local.inner.check_process()?;
-                self.local.inner.wait_unless_ready(1, None)?;
+                // The usual wait is here to the instruction: see `Ring::enter`.
+                if self.local.inner.enter_fast(1)? {
+                    self.local.inner.mailbox.announce_awake();
+                } else {
+                    self.local.inner.wait_unless_ready(1, None)?;
+                }
                 self.local.inner.run_rounds();
                 polls = 0;
             } else {
@@ -264,6 +273,8 @@ impl Reactor {
             let poller = self.local.inner.poller.borrow();
             let poller = poller.as_ref().expect("register_epoll_sources made the poller");
             let _ = self.local.inner.foreign_fd.set(poller.descriptor().try_clone_to_owned()?);
+            let attention = &self.local.inner.attention;
+            attention.set(attention.get() | FOREIGN);
             Current::set_first(&self.local.inner);
             // Nothing reports what completed before the descriptor existed: a turn is due.
             self.local.inner.mailbox.notifier().notify();
@@ -330,10 +341,7 @@ impl Reactor {
     /// that the completion worker or a thread of a queue holds: if that request's current step ends short, the rest is
     /// still issued.
     pub fn cancel(&self, token: Token) {
-        self.local.inner.io.borrow_mut().cancel(Tag(token.get()));
-        let is =
-            |requester: &Requester| matches!(requester, Requester::Token(other) if *other == token);
-        self.local.inner.cancel_operations(is, Errno::CANCELED);
+        self.local.inner.cancel_token(token);
     }
 
     /// This reactor's counters, up to date.
@@ -422,7 +430,7 @@ fn check_tier(options: &ReactorOptions, ring: Option<&io::Error>) -> io::Result<
     }
 }
 
-/// Marks the thread as inside [`Reactor::block_on`].
+/// Marks the thread as inside [`Reactor::block_on`]. Afterwards a foreign loop needs a turn: its sleep is announced no more.
 struct BlockOnGuard<'i> {
     reactor: &'i ReactorCore,
 }
@@ -442,6 +450,7 @@ impl BlockOnGuard<'_> {
 impl Drop for BlockOnGuard<'_> {
     fn drop(&mut self) {
         self.reactor.in_block_on.set(false);
+        self.reactor.request_turn();
     }
 }
 
@@ -519,6 +528,7 @@ impl Drop for Reactor {
                 }
             }
         }
+        inner.attention.set(inner.attention.get() | DROPPED);
         inner.mailbox.notifier().forget_ring();
         inner.publish_counters();
         counters::retire(&inner.counters);

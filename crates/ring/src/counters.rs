@@ -49,12 +49,18 @@ pub(crate) struct RawCounters {
 impl RawCounters {
     #[inline(always)]
     pub(crate) fn count(&mut self, file: FileSlot, fixed_buffer: bool) {
-        self.transfers += 1;
+        self.count_many(file, fixed_buffer, 1);
+    }
+
+    /// The same for several transfers.
+    #[inline(always)]
+    pub(crate) fn count_many(&mut self, file: FileSlot, fixed_buffer: bool, transfers: u64) {
+        self.transfers += transfers;
         if !file.is_fixed() {
-            self.plain_files += 1;
+            self.plain_files += transfers;
         }
         if !fixed_buffer {
-            self.plain_buffers += 1;
+            self.plain_buffers += transfers;
         }
     }
 

@@ -43,6 +43,6 @@ pub(crate) fn decode(
             messages.end(id, result.is_err());
             None
         }
-        RequestKind::Transfer => None,
+        RequestKind::Transfer | RequestKind::Pinned => None,
     }
 }

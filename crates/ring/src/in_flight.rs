@@ -15,31 +15,65 @@ pub(crate) enum RequestKind {
     Internal = 2,
     /// A message from another ring.
     Message = 3,
+    /// A transfer that stays in its slot, in a table of its own.
+    Pinned = 4,
 }
 
 const KIND_SHIFT: u32 = 32;
 /// One generation, as added to an id; generations wrap around.
-const GENERATION: u64 = 1 << 34;
+const GENERATION: u64 = 1 << 35;
 /// Set while the slot is free. It changes the kind to one that is never looked up in
 /// a table, so that comparing ids also checks that the slot is in use.
 const FREE: u64 = (RequestKind::Internal as u64) << KIND_SHIFT;
 
-/// One use of one slot, as `user_data`: 30 bits of generation, 2 of kind, 32 of index.
+/// One use of one slot, as `user_data`: 29 bits of generation, 3 of kind, 32 of index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RequestId(pub u64);
 
 impl RequestId {
     pub(crate) const INTERNAL: RequestId = RequestId((RequestKind::Internal as u64) << KIND_SHIFT);
+    /// Of no completion.
+    pub(crate) const NONE: RequestId = RequestId(7 << KIND_SHIFT);
     pub(crate) const MESSAGE: RequestId = RequestId((RequestKind::Message as u64) << KIND_SHIFT);
 
     #[inline]
     pub(crate) fn kind(self) -> RequestKind {
-        match self.0 >> KIND_SHIFT & 3 {
+        match self.0 >> KIND_SHIFT & 7 {
             0 => RequestKind::Transfer,
             1 => RequestKind::Wait,
             2 => RequestKind::Internal,
-            _ => RequestKind::Message,
+            3 => RequestKind::Message,
+            _ => RequestKind::Pinned,
         }
+    }
+
+    /// Of the index of a pinned transfer, the bits of its slot. Above them is the number of its table.
+    pub(crate) const PINNED_SLOT_BITS: u32 = 20;
+    /// The most tables of pinned transfers in one ring.
+    pub(crate) const MAX_PINNED_TABLES: usize = 1 << (32 - RequestId::PINNED_SLOT_BITS);
+
+    /// An id of a pinned transfer in this slot.
+    #[inline(always)]
+    pub(crate) fn of_pinned(table: u32, slot: u32) -> RequestId {
+        let index = table << RequestId::PINNED_SLOT_BITS | slot;
+        RequestId((RequestKind::Pinned as u64) << KIND_SHIFT | index as u64)
+    }
+
+    /// The same slot, with the generation of `other`.
+    pub(crate) fn with_generation_of(self, other: RequestId) -> RequestId {
+        RequestId(self.0 & (GENERATION - 1) | other.0 & !(GENERATION - 1))
+    }
+
+    /// The slot of a pinned transfer in use, if it is in the table of `first`, which is in use; else larger than any
+    /// slot.
+    #[inline(always)]
+    pub(crate) fn distance(self, first: RequestId) -> u64 {
+        (self.0 ^ first.0) & (GENERATION - 1)
+    }
+
+    /// The number of a pinned transfer's table.
+    pub(crate) fn pinned_table(self) -> u32 {
+        self.0 as u32 >> RequestId::PINNED_SLOT_BITS
     }
 
     /// The sender's id of the message at this index.
@@ -58,19 +92,19 @@ impl RequestId {
     }
 
     #[inline(always)]
-    fn is_in_use(self) -> bool {
+    pub(crate) fn is_in_use(self) -> bool {
         self.0 & FREE == 0
     }
 
     /// The id of the next use, from the id of a [`Self::freed`] slot.
     #[inline(always)]
-    fn next(self) -> RequestId {
+    pub(crate) fn next(self) -> RequestId {
         RequestId(self.0.wrapping_add(GENERATION - FREE))
     }
 
     /// The id of the slot after this use.
     #[inline(always)]
-    fn freed(self) -> RequestId {
+    pub(crate) fn freed(self) -> RequestId {
         RequestId(self.0 | FREE)
     }
 }
@@ -249,7 +283,7 @@ mod tests {
     fn generations_wrap_without_changing_kind_or_index() {
         let mut slots = Slots::new(RequestKind::Wait, 3);
         let bare = (RequestKind::Wait as u64) << 32 | 2;
-        slots.ids[2] = RequestId(u64::MAX << 34 | bare).freed();
+        slots.ids[2] = RequestId(u64::MAX << 35 | bare).freed();
         let id = put(&mut slots, 'a');
         put(&mut slots, 'b');
         let last = put(&mut slots, 'c');

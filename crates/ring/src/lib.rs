@@ -23,6 +23,8 @@ pub mod bare_ring;
 pub mod nvme;
 // The ring: push, enter, reap.
 mod ring;
+// Slots whose transfers stay in place, pushed several at once.
+mod pinned;
 // Creates the two queues.
 mod options;
 // Encodes submission entries.
@@ -69,6 +71,7 @@ pub use fork::{ForkDetector, fork_count, install_fork_handler};
 pub use gathered_send::GatheredSend;
 pub use in_flight::CompletedTransfer;
 pub use options::RingOptions;
+pub use pinned::{PinnedBatch, PinnedSlots, TakePinned};
 pub use poll_events::PollEvents;
 pub use probe::{Feature, Features};
 pub use registered::Registration;

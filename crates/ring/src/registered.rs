@@ -12,6 +12,7 @@ use uringfs_errno::Errno;
 
 use crate::queues::AnyQueues;
 use crate::segment::IoSegment;
+use crate::transfer::{StepResult, Transfer};
 
 /// The state of registration, for display.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -150,6 +151,16 @@ impl FileTable {
         }
         self.slots[index as usize] = FileSlot::ABSENT;
         Ok(())
+    }
+
+    /// The result of a step of `ended`, from the kernel's.
+    #[inline(always)]
+    pub(crate) fn step_result(&self, ended: &impl Transfer, result: i32) -> StepResult {
+        if result == 0 && self.slot(ended.file()) == FileSlot::NOP {
+            // A NOP completes with 0: report all bytes as moved.
+            return StepResult(ended.length() as i32);
+        }
+        StepResult(result)
     }
 
     /// The file at `index`, in the form that entries need.

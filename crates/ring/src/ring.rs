@@ -21,10 +21,11 @@ use crate::in_flight::{CompletedTransfer, FreeSlot, RequestId, RequestKind, Slot
 use crate::message::Messages;
 use crate::notifier::Notifier;
 use crate::options::{RESERVE, RingOptions, build};
+use crate::pinned::{PinnedBatch, PinnedSlots, PinnedTables, TakePinned};
 use crate::probe::Features;
 use crate::queues::{AnyQueues, Queues};
 use crate::registered::{FileSlot, FileTable, MemoryName, RegionTable, Registration};
-use crate::sqe::{Direction, Sqe, file_for_read_only, nop_sqe, slow_sqe};
+use crate::sqe::{Direction, Sqe, SqeHead, file_for_read_only, nop_sqe, slow_sqe};
 use crate::sys::{self, RingFd};
 use crate::transfer::{NextOp, StepResult, Transfer, TransferMemory};
 use crate::wait::{Wait, WaitEntry, WaitHandle};
@@ -37,6 +38,8 @@ pub struct Ring<T: Transfer> {
     io: Queues,
     fd: RingFd,
     transfers: Slots<T>,
+    /// Transfers that stay in place.
+    pinned: PinnedTables<T>,
     waits: Slots<(Wait, u64)>,
     messages: Messages,
     files: FileTable,
@@ -89,6 +92,7 @@ impl<T: Transfer> Ring<T> {
         Ok(Ring {
             fd,
             transfers: Slots::new(RequestKind::Transfer, transfers),
+            pinned: PinnedTables::new(),
             waits: Slots::new(RequestKind::Wait, options.waits),
             messages: Messages::default(),
             files,
@@ -136,7 +140,9 @@ impl<T: Transfer> Ring<T> {
     /// # Errors
     /// EBUSY while a transfer names it, EBADF when its slot is empty.
     pub fn remove(&mut self, index: u32) -> Result<(), Errno> {
-        if self.transfers.iter_mut().any(|(_, transfer)| transfer.file() == index) {
+        let mut is_busy = false;
+        self.visit_in_flight(|_, transfer| is_busy |= transfer.file() == index);
+        if is_busy {
             return Err(Errno::BUSY);
         }
         self.files.remove(&self.io, index)
@@ -153,6 +159,48 @@ impl<T: Transfer> Ring<T> {
             return None;
         }
         Some(SqeSlot { ring: self, slot })
+    }
+
+    /// Free submission entries for several transfers of these slots to the file at `file`, each with one segment of
+    /// memory in the region of that of slot `first`, which is registered if it can be. What is equal for all of them
+    /// is looked up once.
+    /// `None` for memory that must not be written, without a file at that index, if another ring has some of the slots
+    /// in flight, on a ring with wide entries, and in the child of a fork.
+    #[inline(always)]
+    pub fn pinned_batch<'r>(
+        &'r mut self,
+        file: u32,
+        slots: &'r mut PinnedSlots<T>,
+        first: u32,
+    ) -> Option<PinnedBatch<'r, T>> {
+        let file_slot = self.files.slot(file);
+        if self.is_forked() || file_slot == FileSlot::ABSENT || !self.pinned.place(slots) {
+            return None;
+        }
+        let (NextOp::Read(_, memory) | NextOp::Write(_, memory)) = slots.get(first)?.step() else {
+            return None;
+        };
+        let TransferMemory::Single(segment) = memory else { return None };
+        let memory = self.regions.name_of(&self.io, &segment);
+        let Queues::Narrow(io) = &mut self.io else { return None };
+        let index = match memory {
+            MemoryName::Index(index) => Some(index),
+            MemoryName::Address => None,
+            MemoryName::ReadOnlyAddress => return None,
+        };
+        Some(PinnedBatch {
+            table: &**slots.table(),
+            entries: io.submission(),
+            file,
+            file_slot,
+            region_id: segment.region_id,
+            head: SqeHead::new(file_slot, index),
+            room: self.transfer_limit.saturating_sub(self.queued),
+            pushed: 0,
+            queued: &mut self.queued,
+            in_flight: &mut self.pinned.in_flight,
+            counters: &mut self.counters,
+        })
     }
 
     /// Submits the queued entries, so that fewer than `limit` are queued. False
@@ -248,11 +296,19 @@ impl<T: Transfer> Ring<T> {
     /// Asks the kernel to cancel every transfer for which `matches` returns true; `matches`
     /// may mark it. Each still completes, once. A cancel waits for a free entry.
     pub fn cancel(&mut self, mut matches: impl FnMut(&mut T) -> bool) {
-        for (id, transfer) in self.transfers.iter_mut() {
+        let mut cancels = mem::take(&mut self.cancels);
+        self.visit_in_flight(|id, transfer| {
             if matches(transfer) {
-                self.cancels.push_back(id);
+                cancels.push_back(id);
             }
-        }
+        });
+        self.cancels = cancels;
+    }
+
+    /// Shows all transfers in flight.
+    fn visit_in_flight(&mut self, mut visit: impl FnMut(RequestId, &mut T)) {
+        self.transfers.iter_mut().for_each(|(id, transfer)| visit(id, transfer));
+        self.pinned.visit_in_flight(visit);
     }
 
     /// Requests to cancel one wait. It still completes, once.
@@ -326,16 +382,70 @@ impl<T: Transfer> Ring<T> {
         self.queued = self.io.submissions();
     }
 
-    /// Calls `take` for every transfer of which a step has completed, with the result of
-    /// the step. Makes no system call. [`Self::event`] then returns the other
+    /// Calls `take` for every transfer of which a step has completed by now, with the result
+    /// of the step. Makes no system call. [`Self::event`] then returns the other
     /// completions.
     #[inline(always)]
     pub fn reap(&mut self, mut take: impl FnMut(CompletedTransfer<'_, T>, StepResult)) {
-        while let Some(reaped) = self.reap_one() {
-            if let Reaped::Transfer(transfer, result) = reaped {
-                take(transfer, result);
+        if self.is_forked() {
+            return;
+        }
+        let Ring { io, transfers, pinned, waits, messages, files, events, .. } = self;
+        for completion in io.completion() {
+            let (id, result) = (RequestId(completion.user_data()), completion.result());
+            match id.kind() {
+                RequestKind::Transfer => {
+                    let ended = transfers.end(id);
+                    let result = files.step_result(&*ended, result);
+                    take(ended, result);
+                }
+                RequestKind::Pinned => pinned.move_out(files, id, result),
+                _ => events.extend(decode(waits, messages, id, result)),
             }
         }
+    }
+
+    /// As [`Self::reap`], for an owner of pinned slots: these transfers stay in place if `taker` says so.
+    #[inline(always)]
+    pub fn reap_pinned(&mut self, slots: &PinnedSlots<T>, taker: &mut impl TakePinned<T>) {
+        if self.is_forked() {
+            return;
+        }
+        let Ring { io, transfers, pinned, waits, messages, files, events, .. } = self;
+        // Of no completion, if the slots are not this ring's.
+        let (table, number) = (&**slots.table(), pinned.number_of(slots));
+        let first = number.map_or(RequestId::NONE, |number| RequestId::of_pinned(number, 0));
+        for completion in io.completion() {
+            let (id, result) = (RequestId(completion.user_data()), completion.result());
+            if let Some(slot) = table.slot_of(first, id) {
+                pinned.in_flight -= 1;
+                let number = slot.slot;
+                let moved = slot.end(|transfer| {
+                    let result = files.step_result(transfer, result);
+                    taker.take_in_slot(number, transfer, result)
+                });
+                if let Some(transfer) = moved {
+                    pinned.keep(files, transfer, result);
+                }
+                continue;
+            }
+            match id.kind() {
+                RequestKind::Transfer => {
+                    let ended = transfers.end(id);
+                    let result = files.step_result(&*ended, result);
+                    taker.take_other(ended, result);
+                }
+                RequestKind::Pinned => pinned.move_out(files, id, result),
+                _ => events.extend(decode(waits, messages, id, result)),
+            }
+        }
+    }
+
+    /// The oldest pinned transfer that was moved out of its slot when a step of it had completed, with the result of
+    /// the step.
+    #[inline]
+    pub fn moved_out(&mut self) -> Option<(T, StepResult)> {
+        self.pinned.moved.pop_front()
     }
 
     /// Takes the oldest completion out of the kernel's queue. Makes no system call. [`Self::event`] returns what is no
@@ -347,17 +457,24 @@ impl<T: Transfer> Ring<T> {
         }
         let completion = self.io.completion().next()?;
         let id = RequestId(completion.user_data());
-        let mut result = completion.result();
+        let result = completion.result();
+        if id.kind() == RequestKind::Pinned {
+            self.pinned.move_out(&self.files, id, result);
+            return Some(Reaped::Event);
+        }
         if id.kind() != RequestKind::Transfer {
             self.events.extend(decode(&mut self.waits, &mut self.messages, id, result));
             return Some(Reaped::Event);
         }
         let ended = self.transfers.end(id);
-        if result == 0 && self.files.slot(ended.file()) == FileSlot::NOP {
-            // A NOP completes with 0: report all bytes as moved.
-            result = ended.step().length() as i32;
-        }
-        Some(Reaped::Transfer(ended, StepResult(result)))
+        let result = self.files.step_result(&*ended, result);
+        Some(Reaped::Transfer(ended, result))
+    }
+
+    /// True if [`Self::event`] has one to return.
+    #[inline]
+    pub fn has_event(&self) -> bool {
+        !self.events.is_empty()
     }
 
     /// The oldest completion of a wait or message that [`Self::reap`] has found.
@@ -375,13 +492,18 @@ impl<T: Transfer> Ring<T> {
 
     /// Transfers, waits and messages in flight.
     pub fn in_flight(&self) -> usize {
-        self.transfers.in_flight() + self.waits.in_flight() + self.messages.in_flight()
+        self.transfers_in_flight() + self.waits.in_flight() + self.messages.in_flight()
     }
 
     /// Transfers in flight.
     #[inline]
     pub fn transfers_in_flight(&self) -> usize {
-        self.transfers.in_flight()
+        self.transfers.in_flight() + self.pinned.in_flight
+    }
+
+    /// The same, with those that were moved out of their slots and that [`Self::moved_out`] has not returned.
+    pub fn transfers_pending(&self) -> usize {
+        self.transfers_in_flight() + self.pinned.moved.len()
     }
 
     /// Entries that the next [`Self::enter`] submits.
@@ -459,7 +581,7 @@ impl<T: Transfer> Ring<T> {
 pub enum Reaped<'r, T> {
     /// A step of a transfer has completed, with this result.
     Transfer(CompletedTransfer<'r, T>, StepResult),
-    /// The completion of a wait or message: see [`Ring::event`].
+    /// The completion of a wait or message, or of a pinned transfer: see [`Ring::event`] and [`Ring::moved_out`].
     Event,
 }
 
@@ -533,23 +655,26 @@ fn push_sqe(io: &mut Queues, queued: &mut u32, entry: Entry) {
 
 impl<T: Transfer> Drop for Ring<T> {
     /// Cancels all requests in flight and waits for them: until then the kernel
-    /// may use their memory. In the child of a fork nothing is touched.
+    /// may use their memory. Does not wait for messages, but wakes their targets in the other
+    /// way. In the child of a fork nothing is touched.
     fn drop(&mut self) {
         if self.is_forked() {
             return;
         }
+        // They have no memory here, and the kernel may complete them only after their targets have run.
+        self.messages.fail_all();
         self.cancel(|_| true);
         let waits: Vec<_> = self.waits.iter_mut().map(|(id, _)| id).collect();
         self.cancels.extend(waits);
         while self.in_flight() > 0 {
             if let Err(error) = self.enter(1, None) {
-                self.messages.fail_all();
                 // Memory that the kernel may use cannot be freed, so it is leaked.
                 let in_flight = self.in_flight();
                 mem::forget(mem::replace(
                     &mut self.transfers,
                     Slots::new(RequestKind::Transfer, 0),
                 ));
+                mem::forget(mem::replace(&mut self.pinned, PinnedTables::new()));
                 mem::forget(mem::replace(&mut self.waits, Slots::new(RequestKind::Wait, 0)));
                 if in_flight > 0 {
                     eprintln!(

@@ -115,6 +115,46 @@ impl Sqe {
     }
 }
 
+/// The words of an entry that transfers of one batch share: operation and file, for both directions, and the
+/// registered buffer.
+pub(crate) struct SqeHead {
+    read: u64,
+    write: u64,
+    /// The index of the registered region, if it is.
+    index: Option<u16>,
+}
+
+impl SqeHead {
+    pub(crate) fn new(file: FileSlot, index: Option<u16>) -> SqeHead {
+        // The kernel does not read the other words of a NOP.
+        let head = |direction: Direction| match index {
+            _ if file == FileSlot::NOP => FileSlot::ABSENT.with_operation(opcode::Nop::CODE),
+            Some(_) => file.with_operation(direction.fixed),
+            None => file.with_operation(direction.plain),
+        };
+        SqeHead { read: head(Direction::READ), write: head(Direction::WRITE), index }
+    }
+
+    pub(crate) fn is_fixed(&self) -> bool {
+        self.index.is_some()
+    }
+
+    /// The entry for one segment of memory.
+    #[inline(always)]
+    pub(crate) fn sqe(&self, direction: Direction, offset: u64, segment: &IoSegment) -> Sqe {
+        Sqe {
+            head: if direction == Direction::READ { self.read } else { self.write },
+            offset,
+            address: segment.pointer.as_ptr() as u64,
+            length: segment.length as u64,
+            user_data: 0,
+            buffer: self.index.unwrap_or(0).into(),
+            address3: 0,
+            unused: 0,
+        }
+    }
+}
+
 /// A NOP: the entry of a transfer whose file index is a NOP.
 #[inline(always)]
 pub(crate) fn nop_sqe(id: RequestId) -> Entry {

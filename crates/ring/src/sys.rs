@@ -38,7 +38,8 @@ pub(crate) fn check(result: c_long) -> Result<u32, Errno> {
 /// number of entries that the kernel consumed.
 ///
 /// Inlined down to the system call itself: the kernel overwrites the processor's
-/// return stack buffer, so each return after the call is mispredicted.
+/// return stack buffer, so a return after the call is mispredicted, which costs
+/// as much as hundreds of instructions.
 #[inline(always)]
 pub(crate) fn enter(
     ring: RingFd,

@@ -91,6 +91,10 @@ pub unsafe trait Transfer {
     fn step(&self) -> NextOp<'_>;
     /// The index of the file concerned, see [`Ring::install`](crate::Ring::install).
     fn file(&self) -> u32;
+    /// The length of the next step in bytes, as in its operation.
+    fn length(&self) -> u32 {
+        self.step().length()
+    }
     /// Whether a step that fails now may be tried again.
     fn tries(&self) -> Tries {
         Tries::Left

@@ -9,6 +9,7 @@ pub use loom_lock::{Condvar, Mutex, MutexGuard};
 #[cfg(loom)]
 mod loom_lock {
     use std::ops::{Deref, DerefMut};
+    use std::time::Duration;
 
     const HELD: &str = "the guard holds the lock except while it waits";
 
@@ -54,6 +55,11 @@ mod loom_lock {
         pub fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
             let held = guard.0.take().expect(HELD);
             guard.0 = Some(self.0.wait(held).unwrap());
+        }
+
+        /// [`Self::wait`]: loom has no time, so the wait ends with a notification only.
+        pub fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, _: Duration) {
+            self.wait(guard);
         }
 
         /// Wakes all waiting threads.

@@ -49,14 +49,12 @@ impl<T> Oneshot<T> {
 
     /// Takes the value, or registers the task, which is woken when the value is set.
     pub fn poll(&self, context: &mut Context<'_>) -> Poll<T> {
-        let mut state = self.0.lock();
-        if let Some(value) = state.value.take() {
+        // The other side has gone, and has set the value before. While it is there, the value most likely is not.
+        if Arc::strong_count(&self.0) == 1
+            && let Some(value) = self.take()
+        {
             return Poll::Ready(value);
         }
-        if state.waker.as_ref().is_some_and(|waker| waker.will_wake(context.waker())) {
-            return Poll::Pending;
-        }
-        drop(state);
         let waker = context.waker().clone();
         let mut state = self.0.lock();
         if let Some(value) = state.value.take() {

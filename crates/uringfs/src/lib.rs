@@ -89,8 +89,8 @@ use std::path::Path;
 
 pub use uringfs_buffer::{Buffer, BufferPool, IoBuf, IoBufMut};
 pub use uringfs_device::Errno;
-pub use uringfs_file::{BufResult, File, FileOp, Tokens};
-pub use uringfs_reactor::{Completion, Reactor, ReactorOptions, SubmitError, Token};
+pub use uringfs_file::{Batch, BufResult, File, FileOp, Tokens};
+pub use uringfs_reactor::{BatchTransfer, Completion, Reactor, ReactorOptions, SubmitError, Token};
 pub use uringfs_volume::{
     AsyncVolume, Error, ErrorKind, FormatOptions, OpenOptions, Result, Volume, VolumeOptions,
 };
@@ -142,9 +142,9 @@ pub mod reactor {
     pub use uringfs_device::queue::QueueKind;
     pub use uringfs_device::queue::calibrate::{Calibration, QueueSamples, RoundSample};
     pub use uringfs_reactor::{
-        Command, CompletionMode, Completions, Counter, Counters, Effect, JoinError, JoinHandle,
-        LocalReactor, OpResult, PollEvents, RequestCounters, RequestCounts, RequestKind, Require,
-        run_command, set_background_reactors, total,
+        BatchCompletion, BatchCompletions, Command, CompletionMode, Completions, Counter, Counters,
+        Effect, JoinError, JoinHandle, LocalReactor, OpResult, PollEvents, RequestCounters,
+        RequestCounts, RequestKind, Require, run_command, set_background_reactors, total,
     };
     pub use uringfs_ring::{Feature, Features};
 }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io;
+use std::num::NonZeroU64;
 use std::ops::Range;
 use std::ptr;
 use std::slice;
@@ -21,6 +22,7 @@ pub struct Slab<T> {
     pub(super) frames: Box<[Frame<T>]>,
     pub(super) frame_size: usize,
     chunks: Box<[Chunk]>,
+    pub(super) id: SlabId,
     /// A frame's number, shifted right by this, is the number of its chunk.
     pub(super) chunk_shift: u32,
 }
@@ -28,6 +30,19 @@ pub struct Slab<T> {
 impl<T> fmt::Debug for Slab<T> {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         f.debug_struct("Slab").field("frames", &self.frames.len()).finish_non_exhaustive()
+    }
+}
+
+/// Distinguishes the slabs of the process, those that were dropped included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct SlabId(NonZeroU64);
+
+impl SlabId {
+    fn new() -> SlabId {
+        // Not loom's: it only counts.
+        static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
+        let id = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        SlabId(NonZeroU64::new(id).expect("slabs are fewer than 2^64"))
     }
 }
 
@@ -69,7 +84,8 @@ impl<T: Zeroable> Slab<T> {
             region: Mutex::new(None),
         });
         let chunks = chunks.take(count.div_ceil(chunk) as usize).collect();
-        Slab { frames, frame_size, chunks, chunk_shift: chunk.trailing_zeros() }
+        let (id, chunk_shift) = (SlabId::new(), chunk.trailing_zeros());
+        Slab { frames, frame_size, chunks, id, chunk_shift }
     }
 }
 
@@ -205,19 +221,19 @@ impl<T> Slab<T> {
         &self.chunks[(frame >> self.chunk_shift) as usize]
     }
 
-    /// Prefetches the first cache lines of a frame's bytes. A few lines are enough: the hardware prefetcher continues
-    /// from them, and more would compete with the loads in between.
+    /// Prefetches the first `lines` cache lines of a frame's bytes. For a copy a few are enough: the hardware prefetcher
+    /// continues from them, and more would compete with the loads in between.
     #[inline(always)]
-    pub fn prefetch(&self, frame: u32) {
+    pub fn prefetch(&self, frame: u32, lines: usize) {
         #[cfg(target_arch = "x86_64")]
-        for line in 0..8 {
+        for line in 0..lines {
             use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
             let address = self.address(frame).cast_const().wrapping_add(64 * line).cast();
             // SAFETY: a hint, valid for any address.
             unsafe { _mm_prefetch::<_MM_HINT_T0>(address) };
         }
         #[cfg(not(target_arch = "x86_64"))]
-        let _ = frame;
+        let _ = (frame, lines);
     }
 
     pub(super) fn try_allocate_one(&self, frame: u32) -> bool {

@@ -6,7 +6,7 @@ use std::ptr;
 use std::slice;
 use std::sync::Arc;
 
-use super::frames::Slab;
+use super::frames::{Slab, SlabId};
 use super::state::{ALLOCATED, EXCLUSIVE, FLAG_SHIFT, FrameState, ONE_SHARE, SHARE_MASK};
 use crate::buffer::Buffer;
 use uringfs_sync::atomic::Ordering;
@@ -84,12 +84,11 @@ impl<T> SharedFrame<'_, T> {
         FrameState(frame.state.fetch_sub(ONE_SHARE, Ordering::Release))
     }
 
-    /// Converts the share into one that owns a reference to `slab`, the slab of the frame.
-    pub fn into_snapshot(self, slab: &Arc<Slab<T>>) -> Snapshot<T> {
-        assert!(ptr::eq(self.slab, &**slab), "the frame is of another slab");
-        let frame = self.frame;
+    /// Converts the share into one that does not borrow the slab.
+    pub fn into_snapshot(self) -> Snapshot {
+        let snapshot = Snapshot { slab: self.slab.id, frame: self.frame };
         std::mem::forget(self);
-        Snapshot { slab: slab.clone(), frame, is_released: false }
+        snapshot
     }
 }
 
@@ -109,44 +108,43 @@ impl<T> Drop for SharedFrame<'_, T> {
     }
 }
 
-/// A share of a frame that keeps the slab alive.
+/// A share of a frame, apart from its slab: no reference is counted for it. It is read and released through the slab,
+/// which the owner keeps. If it is only dropped, the frame stays shared.
 #[derive(Debug)]
-pub struct Snapshot<T> {
-    slab: Arc<Slab<T>>,
+#[must_use = "its frame stays shared until `Slab::release`"]
+pub struct Snapshot {
+    slab: SlabId,
     frame: u32,
-    is_released: bool,
 }
 
-impl<T> Snapshot<T> {
-    /// Drops the share, and returns the state of the frame just before.
+impl Snapshot {
+    /// The number of the frame.
     #[inline]
-    pub fn release(mut self) -> FrameState {
-        self.is_released = true;
-        self.release_share()
+    pub fn frame(&self) -> u32 {
+        self.frame
+    }
+}
+
+impl<T> Slab<T> {
+    /// The bytes of a snapshot's frame.
+    ///
+    /// # Panics
+    /// When the snapshot is of another slab.
+    #[inline]
+    pub fn bytes<'a>(&'a self, snapshot: &'a Snapshot) -> &'a [u8] {
+        assert!(snapshot.slab == self.id, "a snapshot of another slab");
+        self.frame_bytes(snapshot.frame)
     }
 
+    /// Releases a snapshot, and returns the state of the frame just before.
+    ///
+    /// # Panics
+    /// When the snapshot is of another slab.
     #[inline]
-    fn release_share(&self) -> FrameState {
-        let frame = &self.slab.frames[self.frame as usize];
+    pub fn release(&self, snapshot: Snapshot) -> FrameState {
+        assert!(snapshot.slab == self.id, "a snapshot of another slab");
+        let frame = &self.frames[snapshot.frame as usize];
         FrameState(frame.state.fetch_sub(ONE_SHARE, Ordering::Release))
-    }
-}
-
-impl<T> Deref for Snapshot<T> {
-    type Target = [u8];
-
-    #[inline]
-    fn deref(&self) -> &[u8] {
-        self.slab.frame_bytes(self.frame)
-    }
-}
-
-impl<T> Drop for Snapshot<T> {
-    #[inline]
-    fn drop(&mut self) {
-        if !self.is_released {
-            self.release_share();
-        }
     }
 }
 
@@ -245,39 +243,35 @@ impl<T> ExclusiveFrames<T> {
         self.is_lent = false;
     }
 
-    /// Opens one frame to sharing. `next` computes the new flags from the current ones, and may run several times.
-    /// Returns the state just before, and `shares` snapshots of the frame.
+    /// Takes the first frame out, which keeps its owner: the caller.
     ///
     /// # Panics
-    /// When this is not exactly one frame, or it is lent.
-    pub fn publish(self, shares: u32, next: impl Fn(u32) -> u32) -> (FrameState, Snapshots<T>) {
-        let before = self.publish_if(shares, |flags| Some(next(flags)));
-        let Ok(before) = before else { unreachable!("`next` always returns flags") };
-        before
+    /// When there is none, or the frames are lent.
+    pub fn take_first(&mut self) -> ExclusiveFrames<T> {
+        let tail = self.split_off(1);
+        std::mem::replace(self, tail)
     }
 
-    /// As [`Self::publish`], but the frame stays exclusive if `next` returns `None`.
-    pub fn publish_if(
-        self,
+    /// Opens the first frame to sharing; the others stay. `next` computes the new flags from the current ones, and may
+    /// run several times. Returns the state just before, and `shares` snapshots of the frame. If `next` returns
+    /// `None`, so does this, and the frame stays exclusive.
+    ///
+    /// # Panics
+    /// When there is no frame, or they are lent.
+    pub fn publish_first(
+        &mut self,
         shares: u32,
         next: impl Fn(u32) -> Option<u32>,
-    ) -> Result<(FrameState, Snapshots<T>), ExclusiveFrames<T>> {
-        assert!(
-            self.count == 1 && !self.is_lent,
-            "only one frame that is not lent can be published"
-        );
-        let opened = self.slab.update(self.first, |state| {
+    ) -> Option<(FrameState, Snapshots<'_, T>)> {
+        assert!(self.count > 0 && !self.is_lent, "there is a frame, and it is not lent");
+        let frame = self.first;
+        let before = self.slab.update(frame, |state| {
             let flags = next(FrameState(state).flags())?;
             let shares = (state & SHARE_MASK) + u64::from(shares);
             Some(shares | ALLOCATED | (u64::from(flags) << FLAG_SHIFT))
-        });
-        match opened {
-            None => Err(self),
-            Some(before) => {
-                let ExclusiveFrames { slab, first: frame, .. } = self;
-                Ok((before, Snapshots { slab, frame, remaining: shares }))
-            }
-        }
+        })?;
+        (self.first, self.count) = (frame + 1, self.count - 1);
+        Some((before, Snapshots { slab: &self.slab, frame, remaining: shares }))
     }
 
     /// Frees the frames and clears their flags.
@@ -290,26 +284,28 @@ impl<T> ExclusiveFrames<T> {
     }
 }
 
-/// Several shares of one frame, taken in one step.
+/// Several shares of one frame, taken in one step. Those that are left when it is dropped are released.
 #[derive(Debug)]
-pub struct Snapshots<T> {
-    slab: Arc<Slab<T>>,
+pub struct Snapshots<'a, T> {
+    slab: &'a Slab<T>,
     frame: u32,
     remaining: u32,
 }
 
-impl<T> Iterator for Snapshots<T> {
-    type Item = Snapshot<T>;
+impl<T> Iterator for Snapshots<'_, T> {
+    type Item = Snapshot;
 
-    fn next(&mut self) -> Option<Snapshot<T>> {
+    fn next(&mut self) -> Option<Snapshot> {
         self.remaining = self.remaining.checked_sub(1)?;
-        let (slab, frame) = (self.slab.clone(), self.frame);
-        Some(Snapshot { slab, frame, is_released: false })
+        Some(Snapshot { slab: self.slab.id, frame: self.frame })
     }
 }
 
-impl<T> Drop for Snapshots<T> {
+impl<T> Drop for Snapshots<'_, T> {
     fn drop(&mut self) {
-        self.for_each(drop);
+        let slab = self.slab;
+        for snapshot in self {
+            slab.release(snapshot);
+        }
     }
 }

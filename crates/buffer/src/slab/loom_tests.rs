@@ -10,14 +10,14 @@ fn loom_no_read_overlaps_a_write() {
     loom::model(|| {
         let slab = Arc::new(Slab::<()>::new(1, 4096, 1));
         slab.map_memory(0).unwrap();
-        slab.allocate(0, 1).unwrap().publish(0, |flags| flags);
+        assert!(slab.allocate(0, 1).unwrap().publish_first(0, Some).is_some());
         let thread_slab = slab.clone();
         let writer = loom::thread::spawn(move || {
             let owned = thread_slab.try_exclusive(0, Some);
             owned
                 .map(|mut frames| {
                     frames.bytes()[0] = 1;
-                    frames.publish(0, |flags| flags | 1);
+                    assert!(frames.publish_first(0, |flags| Some(flags | 1)).is_some());
                 })
                 .is_some()
         });

@@ -22,7 +22,7 @@ fn free_frames_are_not_shared_and_exclusive_ones_have_one_owner() {
     frames.bytes().fill(7);
     let second = frames.split_off(1);
     second.free();
-    frames.publish(0, |flags| flags | 4);
+    assert!(frames.publish_first(0, |flags| Some(flags | 4)).is_some());
     let share = slab.try_share(0).ok().unwrap();
     assert!(share.iter().all(|byte| *byte == 7) && share.state().flags() == 4);
     assert!(slab.try_exclusive(0, Some).is_none(), "it is shared");
@@ -65,14 +65,37 @@ fn snapshots_outlive_the_exclusive_owner_and_are_counted() {
     let slab = slab(1);
     let mut frames = slab.allocate(0, 1).unwrap();
     frames.bytes()[0] = 9;
-    let (_, mut shares) = frames.publish(3, |flags| flags);
+    let (_, mut shares) = frames.publish_first(3, Some).unwrap();
     let first = shares.next().unwrap();
     drop(shares);
-    assert_eq!((slab.state(0).shares(), first[0]), (1, 9));
-    let again = slab.try_share(0).ok().unwrap().into_snapshot(&slab);
-    assert_eq!(first.release().shares(), 2);
-    drop(again);
+    assert_eq!((slab.state(0).shares(), slab.bytes(&first)[0]), (1, 9));
+    let again = slab.try_share(0).ok().unwrap().into_snapshot();
+    assert_eq!(slab.release(first).shares(), 2);
+    assert_eq!(slab.release(again).shares(), 1);
     assert_eq!(slab.state(0).shares(), 0);
+}
+
+#[test]
+#[should_panic(expected = "a snapshot of another slab")]
+fn a_snapshot_is_read_through_its_own_slab() {
+    let (slab, other) = (slab(1), slab(1));
+    assert!(slab.allocate(0, 1).unwrap().publish_first(0, Some).is_some());
+    let snapshot = slab.try_share(0).ok().unwrap().into_snapshot();
+    let _ = other.bytes(&snapshot);
+}
+
+#[test]
+fn frames_are_published_one_by_one_and_refused_ones_stay_exclusive() {
+    let slab = slab(3);
+    let mut frames = slab.allocate(0, 3).unwrap();
+    assert!(frames.publish_first(0, Some).is_some());
+    assert!(frames.publish_first(0, |_| None).is_none(), "`next` refuses the flags");
+    assert_eq!((frames.first(), frames.count()), (1, 2));
+    frames.take_first().free();
+    assert!(slab.state(1).is_free() && slab.state(2).is_exclusive());
+    assert!(frames.publish_first(0, Some).is_some());
+    assert_eq!(frames.count(), 0);
+    assert!(slab.try_share(0).is_ok() && slab.try_share(2).is_ok());
 }
 
 #[test]

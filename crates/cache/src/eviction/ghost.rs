@@ -52,18 +52,27 @@ impl Ghost {
         self.tick_fraction %= self.length;
 
         let now = self.now;
-        let age = |entry: u32| if entry == 0 { u32::MAX } else { age(entry, now).into() };
         let bucket = self.bucket(key);
-        let oldest = (0..ENTRIES).max_by_key(|index| age(bucket[*index]));
-        bucket[oldest.expect("a bucket has entries")] = fingerprint(key) << 16 | u32::from(now);
+        // By age, empty ones first, and by index, in one word each: a loop without branches.
+        let rank = |(index, entry): (usize, &u32)| {
+            let age = u32::from(age(*entry, now)) | u32::from(*entry == 0) << 16;
+            age * ENTRIES as u32 + index as u32
+        };
+        let oldest = bucket.iter().enumerate().map(rank).fold(0, u32::max);
+        bucket[oldest as usize % ENTRIES] = fingerprint(key) << 16 | u32::from(now);
     }
 
     /// Whether this key is remembered. It is forgotten by this call.
     pub(super) fn recall(&mut self, key: u64) -> bool {
         let now = self.now;
+        let (bucket, fingerprint) = (self.bucket(key), fingerprint(key));
+        // Without a branch for each, as it is seldom there.
+        if !bucket.iter().fold(false, |any, entry| any | (*entry >> 16 == fingerprint)) {
+            return false;
+        }
         let mut known = false;
-        for entry in self.bucket(key) {
-            if *entry >> 16 == fingerprint(key) {
+        for entry in bucket {
+            if *entry >> 16 == fingerprint {
                 known |= age(*entry, now) < LIFETIME;
                 *entry = 0;
             }

@@ -95,6 +95,7 @@ fn geometry(fd: BorrowedFd<'_>, direct: bool, access: Access) -> Result<Geometry
         max_transfer: (max_transfer - max_transfer % block_size).max(block_size),
         volatile_cache: limits.volatile_cache || !direct,
         fua: direct && (limits.fua || !limits.volatile_cache),
+        durable_writes: direct,
         discard: (writable && limits.discard_max > 0).then(|| Discard {
             granularity: limits.discard_granularity.max(block_size),
             max_bytes: limits.discard_max - limits.discard_max % block_size as u64,

@@ -35,6 +35,10 @@ const MAX_TRANSFER: u32 = 1 << 30;
 /// btrfs, f2fs (`FALLOC_FL_ZERO_RANGE` in fallocate(2)).
 const ZEROING: [u64; 4] = [0xef53, 0x5846_5342, 0x9123_683e, 0xf2f5_2010];
 
+/// The magic numbers of file systems that execute `RWF_DSYNC` of a direct write, by a flush or by FUA: ext2 to ext4,
+/// XFS, btrfs, f2fs, tmpfs. Others may ignore it (FUSE, 9p and SMB do), so a write there needs a flush after it.
+const SYNCING: [u64; 5] = [0xef53, 0x5846_5342, 0x9123_683e, 0xf2f5_2010, 0x0102_1994];
+
 /// When the blocks of a new file are allocated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Allocation {
@@ -137,6 +141,7 @@ fn geometry(
     let file_block = status.stx_blksize.clamp(block_size, 64 << 10);
     let writable = access == Access::ReadWrite;
     let file_system = fstatfs(fd).map_or(0, |found| found.f_type as u64);
+    let syncs = direct && SYNCING.contains(&file_system);
     Geometry {
         size: status.stx_size,
         block_size,
@@ -144,7 +149,8 @@ fn geometry(
         memory_alignment,
         max_transfer: MAX_TRANSFER,
         volatile_cache: true,
-        fua: direct && (disk.fua || !disk.volatile_cache),
+        fua: syncs && (disk.fua || !disk.volatile_cache),
+        durable_writes: syncs,
         discard: (writable && punches_holes(fd, status.stx_size))
             .then_some(Discard { granularity: file_block, max_bytes: u64::MAX >> 1 }),
         write_zeroes: writable && ZEROING.contains(&file_system),

@@ -52,6 +52,7 @@ impl Memory {
             max_transfer: 1 << 30,
             volatile_cache: false,
             fua: true,
+            durable_writes: true,
             discard: Some(Discard { granularity: CHUNK as u32, max_bytes: u64::MAX >> 1 }),
             write_zeroes: true,
             read_only: false,

@@ -25,6 +25,7 @@ impl Null {
                 max_transfer: 1 << 30,
                 volatile_cache: false,
                 fua: true,
+                durable_writes: true,
                 discard: Some(Discard { granularity: 512, max_bytes: u64::MAX >> 1 }),
                 write_zeroes: true,
                 read_only: false,

@@ -47,6 +47,14 @@ unsafe impl Transfer for Request {
         self.device.get() as u32
     }
 
+    #[inline(always)]
+    fn length(&self) -> u32 {
+        match self.payload {
+            Payload::Length(_) => 0,
+            Payload::Buffer(_) | Payload::Buffers(_) => self.remaining() as u32,
+        }
+    }
+
     #[inline]
     fn tries(&self) -> Tries {
         Request::tries(self)

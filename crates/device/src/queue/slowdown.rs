@@ -1,7 +1,8 @@
 //! Notices that reads in use take far longer than calibration measured: the device, or its use, is not what it was.
 //!
 //! It watches only calls that execute reads in the calling thread, since their time has nothing of the caller's own
-//! time in it. One batch of many is timed, so the clock costs next to nothing.
+//! time in it. One batch of many is timed, so the clock costs next to nothing. A coarse clock watches every batch for a call
+//! that hangs: one of these is enough, unless it waits for a flush, which takes as long as the device has to write.
 
 use std::time::{Duration, Instant};
 
@@ -14,11 +15,19 @@ const SKIPPED_BATCHES: u32 = 63;
 /// The number of slow batches in a row that contradicts the measurement. A busy machine disturbs some of them, not all.
 const MAX_SLOW: u32 = 32;
 
+/// A batch that takes this multiple of its measured time has hung, if it also takes [`MIN_HANG`]. A busy machine takes its
+/// processor from a thread for less.
+const HANG_FACTOR: f64 = 100.0;
+const MIN_HANG: Duration = Duration::from_millis(40);
+/// The unit in which requests of all sizes are compared with the reads that were measured, in bytes.
+const BLOCK: u64 = 4096;
+
 /// Compares the time of reads with the measured one.
 #[derive(Clone, Debug)]
 pub struct SlowdownDetector {
     clock: Clock,
     slow: Duration,
+    hang: Duration,
     skip: u32,
     slow_in_a_row: u32,
 }
@@ -26,9 +35,10 @@ pub struct SlowdownDetector {
 impl SlowdownDetector {
     /// Compares with a measured rate of `reads_per_second`.
     pub fn new(clock: Clock, reads_per_second: f64) -> SlowdownDetector {
-        let slow = SLOW_FACTOR / reads_per_second.max(1.0);
-        let slow = Duration::from_secs_f64(slow);
-        SlowdownDetector { clock, slow, skip: 0, slow_in_a_row: 0 }
+        let time = 1.0 / reads_per_second.max(1.0);
+        let [slow, hang] =
+            [SLOW_FACTOR, HANG_FACTOR].map(|factor| Duration::from_secs_f64(factor * time));
+        SlowdownDetector { clock, slow, hang, skip: 0, slow_in_a_row: 0 }
     }
 
     /// True if the batch that begins now is to be timed.
@@ -53,7 +63,36 @@ impl SlowdownDetector {
         }
     }
 
-    /// True when all of the last timed batches were slow.
+    /// The begin of a batch, for [`Self::end_any`].
+    #[inline]
+    pub(crate) fn coarse_now(&self) -> Duration {
+        self.clock.coarse()
+    }
+
+    /// Any batch has ended, of so many bytes, that began at `begin` of [`Self::coarse_now`]. `has_flushed` says
+    /// whether a call waited for a flush.
+    #[inline]
+    pub(crate) fn end_any(
+        &mut self,
+        begin: Duration,
+        bytes: u64,
+        has_flushed: impl FnOnce() -> bool,
+    ) {
+        let elapsed = self.clock.coarse().saturating_sub(begin);
+        if elapsed >= MIN_HANG && !has_flushed() {
+            self.end_long(elapsed, bytes);
+        }
+    }
+
+    #[cold]
+    fn end_long(&mut self, elapsed: Duration, bytes: u64) {
+        let blocks = bytes.div_ceil(BLOCK).clamp(1, u32::MAX.into());
+        if elapsed >= self.hang.saturating_mul(blocks as u32) {
+            self.slow_in_a_row = MAX_SLOW;
+        }
+    }
+
+    /// True when all of the last timed batches were slow, or one has hung.
     pub(crate) fn is_contradicted(&self) -> bool {
         self.slow_in_a_row >= MAX_SLOW
     }
@@ -101,6 +140,28 @@ mod tests {
         assert!(!detector.is_contradicted());
         run(&mut detector, &clock, 1, 20);
         assert!(detector.is_contradicted());
+    }
+
+    #[test]
+    fn one_batch_that_hangs_contradicts_unless_it_was_large() {
+        let clock = VirtualClock::default();
+        // 10 us a read: 1 ms is a hundred times as long.
+        for (bytes, has_flushed, ms, is_contradicted) in [
+            (4096, false, 39, false),
+            (4096, false, 40, true),
+            (4096, true, 1000, false),
+            (512, false, 40, true),
+            (0, true, 40, false),
+            (41 * 4096, false, 40, false),
+            (41 * 4096, false, 41, true),
+            (1 << 40, false, 1000, false),
+        ] {
+            let mut detector = SlowdownDetector::new(Clock::Virtual(clock.clone()), 100_000.0);
+            let begin = detector.coarse_now();
+            clock.advance_to(detector.now() + Duration::from_millis(ms));
+            detector.end_any(begin, bytes, || has_flushed);
+            assert_eq!(detector.is_contradicted(), is_contradicted, "{bytes} bytes in {ms} ms");
+        }
     }
 
     #[test]

@@ -9,7 +9,7 @@ use uringfs_errno::Errno;
 use crate::inner::DeviceInner;
 use crate::interface::queue::{Queue, Ready};
 use crate::queue::slowdown::SlowdownDetector;
-use crate::request::{Op, Request, StepCompletion, Tag};
+use crate::request::{Durability, Op, Request, StepCompletion, Tag};
 
 /// Reads up to this size in bytes are comparable with those that calibration measures.
 const MAX_COMPARABLE: u64 = 4096;
@@ -69,17 +69,33 @@ impl Queue for SyncQueue {
         let is_timed = self.slowdown.as_mut().is_some_and(SlowdownDetector::is_due);
         let reads = is_timed.then(|| self.comparable_reads()).flatten();
         let began = reads.and(self.slowdown.as_ref()).map(SlowdownDetector::now);
+        let began_coarse = self.slowdown.as_ref().map(SlowdownDetector::coarse_now);
         let calls = self.core.calls_to_perform();
-        for pushed in self.requests.range_mut(self.executed_count..) {
-            pushed.result = match pushed.request.cancelled {
-                true => Err(Errno::CANCELED),
+        let (mut bytes, first) = (0, self.executed_count);
+        for pushed in self.requests.range_mut(first..) {
+            let request = &mut pushed.request;
+            bytes += request.remaining();
+            pushed.result = match request.cancelled {
+                true => {
+                    request.withdraw();
+                    Err(Errno::CANCELED)
+                }
                 false => {
                     self.system_calls += calls;
-                    self.core.perform(&mut pushed.request)
+                    self.core.perform(request)
                 }
             };
         }
         self.executed_count = self.requests.len();
+        if let (Some(detector), Some(began)) = (&mut self.slowdown, began_coarse) {
+            let has_flushed = || {
+                self.requests.range(first..).any(|pushed| {
+                    let request = &pushed.request;
+                    request.op == Op::Flush || request.durability == Durability::Durable
+                })
+            };
+            detector.end_any(began, bytes, has_flushed);
+        }
         if let (Some(detector), Some(began), Some(reads)) = (&mut self.slowdown, began, reads) {
             detector.end(began, reads);
         }
@@ -99,7 +115,8 @@ impl Queue for SyncQueue {
         self.requests.len()
     }
 
-    /// Only requests that are not submitted can be cancelled; the next submit ends them.
+    /// Only requests that are not submitted can be cancelled; the next submit ends them, and nothing of them reaches the
+    /// device.
     fn cancel(&mut self, tag: Tag) {
         for pushed in self.requests.range_mut(self.executed_count..) {
             pushed.request.cancelled |= pushed.request.tag == tag;

@@ -146,7 +146,7 @@ impl File {
     /// # Errors
     /// EAGAIN when some of it is not cached, or the handle is direct. EBADF when the handle may not read.
     pub fn try_read_at(&self, into: &mut [u8], offset: u64) -> Result<usize, Errno> {
-        buffered::read_now(&self.handle, into, offset)
+        buffered::read_now(&self.handle, into, offset, buffered::LookupKind::Exact)
             .ok_or_else(|| self.handle.read_refusal.unwrap_or(Errno::AGAIN))
     }
 

@@ -88,7 +88,8 @@ impl File {
     }
 
     /// Writes `buffer`, durable on completion (O_DSYNC): by FUA where the device has it, else by a flush after
-    /// the write, which no other call shares. The first write to allocated blocks or to a hole waits for a commit, which
+    /// the write, which no other call shares (in the same system call, if the write is one request to a file or a block
+    /// device). The first write to allocated blocks or to a hole waits for a commit, which
     /// it shares with others, as [`Self::append_durably`].
     pub fn write_durably<B: IoBuf>(&self, buffer: B, offset: u64) -> FileOp<BufResult<usize, B>> {
         self.op_with(OpKind::Write(Durability::Durable), buffer.lend_for_write(), offset)
@@ -340,7 +341,8 @@ impl<R> FileOp<R> {
         if buffer.is_shared() {
             return None;
         }
-        let read = buffered::read_now(&request.file.handle, buffer, request.offset)?;
+        let lookup = buffered::LookupKind::Lockless;
+        let read = buffered::read_now(&request.file.handle, buffer, request.offset, lookup)?;
         if let Some(reactor) = current() {
             reactor.count(Counter::CacheHit);
         }

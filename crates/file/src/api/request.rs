@@ -15,6 +15,7 @@ use uringfs_reactor::{
     ResultReceiver, ResultSender, SubmitError,
 };
 
+use crate::buffered::single_miss::SingleMiss;
 use crate::buffered::{read as buffered, write as buffered_write};
 use crate::direct::fallocate::{self, FallocateMode};
 use crate::direct::fast_path;
@@ -80,13 +81,13 @@ impl FileRequest {
         let (request, sender) = match (self.fast_op(), self.payload) {
             (Some(op), Payload::Buffer(buffer)) => {
                 let handle = &*self.file.handle;
-                if let Err(error) = ensure_attached(reactor, handle) {
-                    drop(self.file);
-                    return sender.refuse(error, Payload::Buffer(buffer));
-                }
                 match push_fast_awaited(reactor, handle, op, buffer, self.offset, sender) {
                     Ok(()) => return,
-                    Err((sender, buffer)) => {
+                    Err(Unpushed { sender, buffer, why: Some(error) }) => {
+                        drop(self.file);
+                        return sender.refuse(error, Payload::Buffer(buffer));
+                    }
+                    Err(Unpushed { sender, buffer, why: None }) => {
                         (FileRequest { payload: Payload::Buffer(buffer), ..self }, sender)
                     }
                 }
@@ -164,7 +165,18 @@ impl FileRequest {
                 })
             }),
             OpKind::Read | OpKind::ReadOnReactor if file.handle.cache().is_some() => {
-                task.start(|operation| buffered::read(operation, file, payload, offset));
+                let single = match task.deadline {
+                    None => SingleMiss::begin(task.reactor, &file.handle, offset, length),
+                    Some(_) => None,
+                };
+                match single {
+                    Some(miss) => {
+                        task.start(|operation| miss.read(operation, file, payload, offset))
+                    }
+                    None => {
+                        task.start(|operation| buffered::read(operation, file, payload, offset))
+                    }
+                }
             }
             OpKind::Read | OpKind::ReadOnReactor => {
                 task.start(|operation| direct_read::read(operation, file, payload, offset));
@@ -242,10 +254,18 @@ impl Locate for LocateAwaited<'_> {
     }
 }
 
-/// Pushes an awaited transfer as one device request. The device is attached.
+/// An awaited transfer that was not pushed.
+struct Unpushed {
+    sender: ResultSender,
+    buffer: Buffer,
+    /// Why nothing takes it. `None` if the slow path does.
+    why: Option<Errno>,
+}
+
+/// Pushes an awaited transfer as one device request. Attaches the device at its first use.
 ///
 /// # Errors
-/// Gives sender and buffer back where the slow path has to take it, and counts why.
+/// [`Unpushed`]. Counts why the slow path has to take it.
 fn push_fast_awaited(
     reactor: &ReactorCore,
     handle: &FileHandle,
@@ -253,7 +273,7 @@ fn push_fast_awaited(
     buffer: Buffer,
     offset: u64,
     sender: ResultSender,
-) -> Result<(), (ResultSender, Buffer)> {
+) -> Result<(), Unpushed> {
     let locate = LocateAwaited { op, reactor, handle, offset };
     match reactor.push_fast_awaited(handle.index, op, buffer, sender, locate) {
         Ok(()) => {
@@ -264,13 +284,19 @@ fn push_fast_awaited(
             });
             Ok(())
         }
-        Err((PushError::NotEligible(buffer), sender)) => Err((sender, buffer)),
-        Err((PushError::QueueFull(buffer), sender)) => {
-            if op == Op::Read {
-                reactor.count(Counter::FastPathQueueFull);
-            }
-            Err((sender, buffer))
+        Err((PushError::NotEligible(buffer), sender)) => {
+            Err(Unpushed { sender, buffer, why: None })
         }
+        Err((PushError::QueueFull(buffer), sender)) => match ensure_attached(reactor, handle) {
+            Ok(true) => push_fast_awaited(reactor, handle, op, buffer, offset, sender),
+            Ok(false) => {
+                if op == Op::Read {
+                    reactor.count(Counter::FastPathQueueFull);
+                }
+                Err(Unpushed { sender, buffer, why: None })
+            }
+            Err(error) => Err(Unpushed { sender, buffer, why: Some(error) }),
+        },
     }
 }
 

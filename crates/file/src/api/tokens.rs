@@ -3,6 +3,8 @@
 //! A transfer that is one device request is pushed at once; cached bytes are returned at once; everything
 //! else starts as a task.
 
+use std::rc::Rc;
+
 use uringfs_buffer::Buffer;
 use uringfs_device::{Durability, Errno, Op, Payload, Tag};
 use uringfs_reactor::{Counter, PushError, Reactor, ReactorCore, Requester, SubmitError, Token};
@@ -58,20 +60,7 @@ impl Tokens for Reactor {
         offset: u64,
         token: Token,
     ) -> Result<(), SubmitError> {
-        let handle = &*file.handle;
-        let reactor: &ReactorCore = self.inner();
-        let locate = fast_path::LocateRead { reactor, handle, offset };
-        let tag = Tag(token.get());
-        match reactor.push_fast(handle.index, Op::Read, buffer, tag, locate) {
-            Ok(()) => {
-                reactor.count(Counter::FastPathTaken);
-                Ok(())
-            }
-            Err(unpushed) => match read_unpushed(self, file, unpushed, offset, token) {
-                Ok(()) => Ok(()),
-                Err(refused) => Err(refused),
-            },
-        }
+        read(self.inner(), file, buffer, offset, token)
     }
 
     #[inline(always)]
@@ -82,20 +71,7 @@ impl Tokens for Reactor {
         offset: u64,
         token: Token,
     ) -> Result<(), SubmitError> {
-        let handle = &*file.handle;
-        let reactor = self.inner();
-        let locate = fast_path::LocateWrite { handle, offset };
-        let tag = Tag(token.get());
-        match reactor.push_fast(handle.index, Op::Write, buffer, tag, locate) {
-            Ok(()) => {
-                reactor.count(Counter::WriteUnlocked);
-                Ok(())
-            }
-            Err(unpushed) => match write_unpushed(self, file, unpushed, offset, token) {
-                Ok(()) => Ok(()),
-                Err(refused) => Err(refused),
-            },
-        }
+        write(self.inner(), file, buffer, offset, token)
     }
 
     fn start<R: BufferOutput>(&self, op: FileOp<R>, token: Token) -> Result<(), SubmitError> {
@@ -116,9 +92,57 @@ impl Tokens for Reactor {
     }
 }
 
+/// [`Tokens::read_at`] on this reactor.
+#[inline(always)]
+pub(crate) fn read(
+    reactor: &Rc<ReactorCore>,
+    file: &File,
+    buffer: Buffer,
+    offset: u64,
+    token: Token,
+) -> Result<(), SubmitError> {
+    let handle = &*file.handle;
+    let locate = fast_path::LocateRead { reactor, handle, offset };
+    let tag = Tag(token.get());
+    match reactor.push_fast(handle.index, Op::Read, buffer, tag, locate) {
+        Ok(()) => {
+            reactor.count(Counter::FastPathTaken);
+            Ok(())
+        }
+        Err(unpushed) => match read_unpushed(reactor, file, unpushed, offset, token) {
+            Ok(()) => Ok(()),
+            Err(refused) => Err(refused),
+        },
+    }
+}
+
+/// [`Tokens::write_at`] on this reactor.
+#[inline(always)]
+pub(crate) fn write(
+    reactor: &Rc<ReactorCore>,
+    file: &File,
+    buffer: Buffer,
+    offset: u64,
+    token: Token,
+) -> Result<(), SubmitError> {
+    let handle = &*file.handle;
+    let locate = fast_path::LocateWrite { handle, offset };
+    let tag = Tag(token.get());
+    match reactor.push_fast(handle.index, Op::Write, buffer, tag, locate) {
+        Ok(()) => {
+            reactor.count(Counter::WriteUnlocked);
+            Ok(())
+        }
+        Err(unpushed) => match write_unpushed(reactor, file, unpushed, offset, token) {
+            Ok(()) => Ok(()),
+            Err(refused) => Err(refused),
+        },
+    }
+}
+
 #[inline(never)]
 fn read_unpushed(
-    reactor: &Reactor,
+    reactor: &Rc<ReactorCore>,
     file: &File,
     unpushed: PushError,
     offset: u64,
@@ -128,16 +152,17 @@ fn read_unpushed(
         PushError::NotEligible(buffer) => buffer,
         PushError::QueueFull(buffer) => {
             return attach_and_retry(reactor, file, buffer, |buffer| {
-                reactor.read_at(file, buffer, offset, token)
+                read(reactor, file, buffer, offset, token)
             });
         }
     };
-    let (reactor_core, handle) = (reactor.inner(), &*file.handle);
+    let handle = &*file.handle;
     if !buffer.is_shared()
-        && let Some(read) = buffered::read_now(handle, &mut buffer, offset)
+        && let Some(read) =
+            buffered::read_now(handle, &mut buffer, offset, buffered::LookupKind::Lockless)
     {
-        reactor_core.count(Counter::CacheHit);
-        reactor_core.complete_now(handle.index, token, buffer, read as u64);
+        reactor.count(Counter::CacheHit);
+        reactor.complete_now(handle.index, token, buffer, read as u64);
         return Ok(());
     }
     start_task(reactor, file, OpKind::Read, buffer, offset, token)
@@ -145,7 +170,7 @@ fn read_unpushed(
 
 #[inline(never)]
 fn write_unpushed(
-    reactor: &Reactor,
+    reactor: &Rc<ReactorCore>,
     file: &File,
     unpushed: PushError,
     offset: u64,
@@ -157,19 +182,19 @@ fn write_unpushed(
             start_task(reactor, file, kind, buffer, offset, token)
         }
         PushError::QueueFull(buffer) => attach_and_retry(reactor, file, buffer, |buffer| {
-            reactor.write_at(file, buffer, offset, token)
+            write(reactor, file, buffer, offset, token)
         }),
     }
 }
 
 /// Attaches the device if this reactor has not, and tries again. If it was attached the queue is full: EAGAIN.
 fn attach_and_retry(
-    reactor: &Reactor,
+    reactor: &ReactorCore,
     file: &File,
     buffer: Buffer,
     again: impl FnOnce(Buffer) -> Result<(), SubmitError>,
 ) -> Result<(), SubmitError> {
-    match ensure_attached(reactor.inner(), &file.handle) {
+    match ensure_attached(reactor, &file.handle) {
         Ok(true) => again(buffer),
         Ok(false) => Err(SubmitError::new(Errno::AGAIN, Payload::Buffer(buffer))),
         Err(error) => Err(SubmitError::new(error, Payload::Buffer(buffer))),
@@ -180,14 +205,14 @@ fn attach_and_retry(
 /// for a request that is admitted.
 #[inline(always)]
 fn start_task(
-    reactor: &Reactor,
+    reactor: &Rc<ReactorCore>,
     file: &File,
     kind: OpKind,
     buffer: Buffer,
     offset: u64,
     token: Token,
 ) -> Result<(), SubmitError> {
-    let (reactor, payload) = (reactor.inner(), Payload::Buffer(buffer));
+    let payload = Payload::Buffer(buffer);
     match reactor.admit_operation(&file.handle.device_inner) {
         Ok(permit) => {
             let file = file.clone();

@@ -3,7 +3,8 @@
 //! 1. **Hit**: [`read_now`] looks each folio up without a lock and shares its frame. A shared frame is never
 //!    changed. The bytes are copied, then the size is read, then the share is released. If all folios are cached
 //!    the read is complete: no operation, no request.
-//! 2. **Miss**: [`read`] is an operation. A file's first buffered operation enables range locks and waits for
+//! 2. **Miss**: an operation, that of `single_miss` where the read misses one folio and nothing
+//!    is read ahead, else [`read`]. A file's first buffered operation enables range locks and waits for
 //!    overwrites that have not seen it ([`begin_buffered`]).
 //! 3. **Fill**: absent folios are inserted under a fill guard, with neighbouring frames where possible, so that a
 //!    readahead window is one request. The reader that missed fills its folio and can be cancelled only
@@ -36,15 +37,30 @@ use crate::io::transfer::transfer;
 use crate::state::buffered_handle::{Advice, BufferedHandleState};
 use crate::state::file::{File, FileHandle};
 use crate::state::file_cache::FileCache;
-use crate::state::readahead::ReadaheadWindow;
+use crate::state::readahead::{MarkedFolio, ReadaheadWindow};
 
 /// Folios that one `WillNeed` fill covers at most.
 const MAX_ADVISED_FOLIOS: u64 = 256;
 
+/// How [`read_now`] looks folios up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LookupKind {
+    /// Finds every folio that is cached.
+    Exact,
+    /// Takes no lock, so it may miss a folio that another thread moves at this moment. For a caller that goes on to an
+    /// operation after a miss: that one looks again.
+    Lockless,
+}
+
 /// Reads if all bytes are cached. `None` if the read would have to wait or start a fill. Returns the number of
 /// bytes, fewer at the end of the file.
 #[inline]
-pub(crate) fn read_now(handle: &FileHandle, into: &mut [u8], offset: u64) -> Option<usize> {
+pub(crate) fn read_now(
+    handle: &FileHandle,
+    into: &mut [u8],
+    offset: u64,
+    lookup: LookupKind,
+) -> Option<usize> {
     let buffered_handle = handle.cache_for_reads()?;
     let cache = handle.file_cache(buffered_handle);
     if !cache.is_current(handle.map.generation()) {
@@ -55,7 +71,15 @@ pub(crate) fn read_now(handle: &FileHandle, into: &mut [u8], offset: u64) -> Opt
     while done < into.len() {
         let at = offset.checked_add(done as u64)?;
         let size = handle.size();
-        let Lookup::Found(found) = cache.file_folios().lookup(at / FOLIO) else {
+        let (folios, index) = (cache.file_folios(), at / FOLIO);
+        let found = match lookup {
+            LookupKind::Lockless => folios.lookup_lockless(index),
+            LookupKind::Exact => match folios.lookup(index) {
+                Lookup::Found(found) => Some(found),
+                Lookup::Locked { .. } | Lookup::Absent => None,
+            },
+        };
+        let Some(found) = found else {
             return (at >= handle.size()).then_some(done);
         };
         if found.has_readahead_marker() {
@@ -202,12 +226,14 @@ async fn read_all(
                 *done += copy(handle, payload, *done, at, &found, size);
                 drop(found);
                 if is_marked {
-                    read_ahead(operation, file, buffered_handle, cache, index);
+                    let marked = MarkedFolio::Cached;
+                    read_ahead(operation, file, buffered_handle, cache, index, marked);
                 }
             }
             Lookup::Locked { holder, is_marked } => {
+                let marked = MarkedFolio::Awaited;
                 if is_marked {
-                    read_ahead(operation, file, buffered_handle, cache, index);
+                    read_ahead(operation, file, buffered_handle, cache, index, marked);
                 }
                 operation.count(Counter::CacheWaits);
                 let wait = cache.file_folios().wait(index);
@@ -234,7 +260,7 @@ async fn read_all(
                         }
                         *done += copy(handle, payload, *done, at, &folio, size);
                         if is_marked {
-                            read_ahead(operation, file, buffered_handle, cache, index);
+                            read_ahead(operation, file, buffered_handle, cache, index, marked);
                         }
                     }
                     FolioWaitResult::Failed(error) => return Err(error),
@@ -295,7 +321,7 @@ async fn fill_first(
     let start_others = || {
         fills.for_each(|fill| start_fill(operation, file, fill));
         if let Some(mark) = marker {
-            read_ahead(operation, file, buffered_handle, cache, mark);
+            read_ahead(operation, file, buffered_handle, cache, mark, MarkedFolio::Awaited);
         }
     };
     // Not cancellable: other readers wait for this fill.
@@ -305,7 +331,7 @@ async fn fill_first(
 }
 
 /// Copies the requested bytes of adjacent folios; they begin in the first.
-fn copy(
+pub(crate) fn copy(
     handle: &FileHandle,
     payload: &mut Payload,
     done: u64,
@@ -326,8 +352,9 @@ fn read_ahead(
     buffered_handle: &BufferedHandleState,
     cache: &FileCache,
     index: u64,
+    marked: MarkedFolio,
 ) {
-    let window = buffered_handle.readahead.lock().on_marker(index);
+    let window = buffered_handle.readahead.lock().on_marker(index, marked);
     if let Some(window) = window {
         // Without free folios there is no readahead.
         let _ = start_fills(operation, file, cache, window, &(0..0));
@@ -404,12 +431,15 @@ async fn fill_from_device(
     meanwhile: impl FnOnce(),
 ) -> Result<(), Errno> {
     let range = fill.range();
-    let begun = operation.now();
+    let timing = cache.begin_timing(|| operation.now());
     let block = handle.block_mask + 1;
     let end = handle.map.size().next_multiple_of(block).clamp(range.start, range.end);
     let mut buffer = fill.lend();
-    let mut rest = buffer.split_off((end - range.start) as usize);
-    rest.fill(0);
+    let rest = (end < range.end).then(|| {
+        let mut rest = buffer.split_off((end - range.start) as usize);
+        rest.fill(0);
+        rest
+    });
     let (mut buffer, result) = match buffer.is_empty() {
         true => {
             meanwhile();
@@ -429,10 +459,12 @@ async fn fill_from_device(
     // invalidates the folio. If it was truncated, the truncation invalidates the folio.
     let there = handle.map.size().saturating_sub(range.start).min(buffer.len() as u64);
     buffer[there as usize..].fill(0);
-    let joined = buffer.join(rest);
-    assert!(joined.is_ok(), "they were one buffer");
+    if let Some(rest) = rest {
+        let joined = buffer.join(rest);
+        assert!(joined.is_ok(), "they were one buffer");
+    }
     fill.take_back(buffer);
-    cache.note_fill(operation.now() - begun);
+    cache.end_timing(timing, || operation.now());
     result
 }
 

@@ -11,7 +11,7 @@ use uringfs_buffer::Buffer;
 use uringfs_device::{Durability, Errno, Payload};
 use uringfs_reactor::Operation;
 
-use crate::direct::write::write_locked;
+use crate::direct::write::{Written, write_locked};
 use crate::direct::write_guard::{begin_append, prepare_write};
 use crate::io::bounce::single_buffer;
 use crate::map::change_gate::ChangeGuard;
@@ -71,7 +71,7 @@ async fn commit(
     handle: &FileHandle,
     durability: Durability,
 ) -> Result<(), Errno> {
-    ensure_durable(operation, handle, durability, WriteKind::Allocated).await
+    ensure_durable(operation, handle, durability, Durability::Volatile, WriteKind::Allocated).await
 }
 
 async fn begin_change<'h>(
@@ -187,7 +187,7 @@ async fn write_at_end(
             1 => Payload::Buffer(buffers.remove(0)),
             _ => Payload::Buffers(buffers.into()),
         };
-        let (payload, result) =
+        let Written { payload, result, .. } =
             write_locked(operation, handle, payload, range, Durability::Volatile, guard).await;
         let buffers = match payload {
             Payload::Buffer(buffer) => vec![buffer],

@@ -5,8 +5,9 @@
 //! code that is not inlined. If the reason were returned, it would occupy a register of each read that is not refused.
 
 use uringfs_buffer::Buffer;
-use uringfs_reactor::{Counter, Locate, ReactorCore};
+use uringfs_reactor::{BatchAddresses, Counter, Locate, LocateBatch, ReactorCore};
 
+use crate::map::hot_extent::ExtentWindow;
 use crate::map::refusal::Refusal;
 use crate::state::file::FileHandle;
 
@@ -35,6 +36,123 @@ impl Locate for LocateWrite<'_> {
     fn locate(self, buffer: &Buffer) -> Option<u64> {
         write(self.handle, buffer, self.offset)
     }
+}
+
+/// The reads of a batch, to be located for the fast path.
+pub(crate) struct LocateReads<'a> {
+    pub(crate) handle: &'a FileHandle,
+}
+
+impl LocateBatch for LocateReads<'_> {
+    #[inline(always)]
+    fn begin(self, length: u32, address_bits: u64) -> Option<impl BatchAddresses> {
+        let handle = self.handle;
+        let is_fast = is_eligible(handle, handle.fast_read_limit, length, address_bits)
+            && !handle.state.dirty().is_any();
+        is_fast.then(|| ReadAddresses {
+            handle,
+            extent: BatchExtent::new(handle.map.fast_read_window(), length.into()),
+            length: length.into(),
+            block_mask: handle.block_mask,
+        })
+    }
+}
+
+/// The addresses of a batch's reads.
+struct ReadAddresses<'a> {
+    handle: &'a FileHandle,
+    extent: BatchExtent,
+    length: u64,
+    block_mask: u64,
+}
+
+impl BatchAddresses for ReadAddresses<'_> {
+    #[inline(always)]
+    fn known(&self, offset: u64) -> Option<u64> {
+        if offset & self.block_mask != 0 {
+            return None;
+        }
+        self.extent.address(offset)
+    }
+
+    #[inline(always)]
+    fn look_up(&self, offset: u64) -> Option<u64> {
+        if offset & self.block_mask != 0 {
+            return None;
+        }
+        // A read that is refused is counted when it is tried alone.
+        self.handle.map.fast_read_address(offset, self.length, |_| ())
+    }
+}
+
+/// The overwrites of a batch, to be located for the fast path while the bias holds.
+pub(crate) struct LocateWrites<'a> {
+    pub(crate) handle: &'a FileHandle,
+}
+
+impl LocateBatch for LocateWrites<'_> {
+    #[inline(always)]
+    fn begin(self, length: u32, address_bits: u64) -> Option<impl BatchAddresses> {
+        let handle = self.handle;
+        let is_fast = handle.state.is_biased()
+            && is_eligible(handle, handle.fast_write_limit, length, address_bits);
+        is_fast.then(|| WriteAddresses { handle, length: length.into() })
+    }
+}
+
+/// The addresses of a batch's overwrites.
+struct WriteAddresses<'a> {
+    handle: &'a FileHandle,
+    length: u64,
+}
+
+impl BatchAddresses for WriteAddresses<'_> {
+    #[inline(always)]
+    fn known(&self, _: u64) -> Option<u64> {
+        None
+    }
+
+    #[inline(always)]
+    fn look_up(&self, offset: u64) -> Option<u64> {
+        if offset & self.handle.block_mask != 0 {
+            return None;
+        }
+        self.handle.map.fast_write_address(offset, self.length)
+    }
+}
+
+/// The offsets at which the reads of a batch lie in one extent. All of them see the extent as it was when they were
+/// put in the epoch.
+struct BatchExtent {
+    first: u64,
+    /// The number of offsets, from `first` on.
+    count: u64,
+    /// The number that, added to an offset, gives the device address, modulo 2^64.
+    shift: u64,
+}
+
+impl BatchExtent {
+    /// Of reads of `length` bytes, at least one.
+    #[inline(always)]
+    fn new(window: ExtentWindow, length: u64) -> BatchExtent {
+        let count = (window.end - window.start).saturating_sub(length - 1);
+        BatchExtent { first: window.start, count, shift: window.shift() }
+    }
+
+    #[inline(always)]
+    fn address(&self, offset: u64) -> Option<u64> {
+        let is_inside = offset.wrapping_sub(self.first) < self.count;
+        is_inside.then(|| offset.wrapping_add(self.shift))
+    }
+}
+
+/// True if the length and the memory of a batch's transfers are eligible.
+#[inline(always)]
+fn is_eligible(handle: &FileHandle, limit: u32, length: u32, address_bits: u64) -> bool {
+    let (block_mask, memory_mask) = (handle.block_mask, handle.memory_mask);
+    length <= limit
+        && u64::from(length) & block_mask | address_bits & memory_mask == 0
+        && !handle.device_inner.is_closed()
 }
 
 /// The device address of a read that is eligible for the fast path. The caller has entered the
@@ -104,4 +222,23 @@ fn count_refusal(reactor: &ReactorCore, handle: &FileHandle, refusal: Refusal) {
         Refusal::NeedsUpdate => Counter::FastPathAtime,
         Refusal::Extent => Counter::FastPathExtent,
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_whole_reads_in_the_extent_have_an_address() {
+        let window = ExtentWindow { start: 8192, end: 16384, address: 4096 };
+        let extent = BatchExtent::new(window, 4096);
+        let found = [0, 8191, 8192, 12288, 12289, 16384, u64::MAX].map(|at| extent.address(at));
+        assert_eq!(found, [None, None, Some(4096), Some(8192), None, None, None]);
+        assert_eq!(BatchExtent::new(window, 8192).address(8192), Some(4096));
+        assert_eq!(BatchExtent::new(window, 8193).address(8192), None);
+        assert_eq!(BatchExtent::new(ExtentWindow::default(), 1).address(0), None);
+        let all = BatchExtent::new(ExtentWindow { start: 0, end: u64::MAX, address: 0 }, 4096);
+        let found = [0, u64::MAX - 4096, u64::MAX - 4095].map(|at| all.address(at));
+        assert_eq!(found, [Some(0), Some(u64::MAX - 4096), None]);
+    }
 }

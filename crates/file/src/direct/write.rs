@@ -9,11 +9,11 @@ use uringfs_reactor::{Counter, Operation};
 
 use crate::direct::write_guard::{WriteGuard, begin_write, prepare_write};
 use crate::io::bounce::{MAX_BOUNCE_BYTES, MAX_FILE_SIZE, blocks_around, is_aligned, merge_blocks};
-use crate::io::transfer::transfer;
+use crate::io::transfer::{part_durability, transfer};
 use crate::map::change_gate::ChangeGuard;
 use crate::map::mapping::{WriteKind, WriteOrigin};
 use crate::state::file::{File, FileHandle};
-use crate::writeback::sync::{ensure_durable, write_durability};
+use crate::writeback::sync::ensure_durable;
 
 /// Writes `payload` at `offset`. At the end of a file of fixed size a write is short; beyond it, ENOSPC.
 pub(crate) async fn write(
@@ -64,18 +64,17 @@ pub(crate) async fn write_range(
     range: Range<u64>,
     durability: Durability,
 ) -> (Payload, Result<u64, Errno>) {
-    let mut kind = WriteKind::InPlace;
-    let (payload, result) = match begin_write(operation, handle, range.clone()).await {
-        Err(error) => (payload, Err(error)),
-        Ok(guard) => {
-            kind = guard.kind;
-            let fua = write_durability(handle, durability, kind);
-            write_locked(operation, handle, payload, range, fua, guard).await
-        }
+    let guard = match begin_write(operation, handle, range.clone()).await {
+        Ok(guard) => guard,
+        Err(error) => return (payload, Err(error)),
     };
+    let kind = guard.kind;
+    let of_request = request_durability(handle, durability, kind);
+    let Written { payload, result, issued } =
+        write_locked(operation, handle, payload, range, of_request, guard).await;
     let result = match result {
         Ok(written) => {
-            let durable = ensure_durable(operation, handle, durability, kind);
+            let durable = ensure_durable(operation, handle, durability, issued, kind);
             durable.await.map(|()| written)
         }
         result => result,
@@ -83,21 +82,50 @@ pub(crate) async fn write_range(
     (payload, result)
 }
 
-/// Moves the bytes of a write that has its guard.
+/// The durability of a write that is one request. Durable only for overwrites in place: a changed map needs a commit,
+/// which flushes anyway.
+fn request_durability(handle: &FileHandle, durability: Durability, kind: WriteKind) -> Durability {
+    match (durability, kind) {
+        (Durability::Durable, WriteKind::InPlace) if handle.device.geometry().durable_writes => {
+            Durability::Durable
+        }
+        _ => Durability::Volatile,
+    }
+}
+
+/// The end of a write.
+pub(crate) struct Written {
+    pub(crate) payload: Payload,
+    pub(crate) result: Result<u64, Errno>,
+    /// The durability of its requests.
+    pub(crate) issued: Durability,
+}
+
+/// Moves the bytes of a write that has its guard. `durability` is that of one request, if one suffices.
 pub(crate) async fn write_locked(
     operation: &Operation,
     handle: &FileHandle,
     payload: Payload,
     range: Range<u64>,
-    fua: Durability,
+    durability: Durability,
     mut guard: WriteGuard,
-) -> (Payload, Result<u64, Errno>) {
+) -> Written {
     let (offset, length) = (range.start, range.end - range.start);
     let is_whole_blocks = (offset | length) & (guard.block - 1) == 0;
     let is_all = length == payload.length();
+    let mut issued = part_durability(handle, durability);
     let (payload, result) = if is_all && is_whole_blocks && is_aligned(handle, &payload, offset) {
-        let ended = transfer(operation, handle, Op::Write, fua, payload, offset).await;
+        let ended = transfer(operation, handle, Op::Write, durability, payload, offset).await;
         let result = ended.result();
+        // A request that was a write and a flush. Of the flush, others have lost writes, too.
+        if ended.durability != issued
+            && let Err(error) = result
+            && may_be_of_a_flush(error)
+            && !operation.is_cancellation(error)
+        {
+            handle.map.note_flush_failure();
+        }
+        issued = ended.durability;
         if let Ok(written) = result {
             let written = offset..offset + written;
             handle.map.mark_written(guard.kind, written, guard.generation, WriteOrigin::Direct);
@@ -105,15 +133,25 @@ pub(crate) async fn write_locked(
         (ended.payload, result)
     } else {
         operation.count(Counter::Bounced);
-        let written = write_bounced(operation, handle, &payload, range, fua, &mut guard);
+        let written = write_bounced(operation, handle, &payload, range, issued, &mut guard);
         let result = Box::pin(written).await;
         (payload, result)
     };
-    match result {
+    let result = match result {
         // It found no blocks any more: the file was truncated to 0 after the write began.
-        Err(Errno::IO) if handle.map.generation() != guard.generation => (payload, Ok(length)),
-        result => (payload, result),
-    }
+        Err(Errno::IO)
+            if handle.map.generation() != guard.generation && !handle.map.has_flush_failed() =>
+        {
+            Ok(length)
+        }
+        result => result,
+    };
+    Written { payload, result, issued }
+}
+
+/// False for the errors that only writing has: the file has no room or no blocks there, or the request is not accepted.
+fn may_be_of_a_flush(error: Errno) -> bool {
+    !matches!(error, Errno::NOSPC | Errno::DQUOT | Errno::FBIG | Errno::INVAL | Errno::PERM)
 }
 
 /// Writes bytes that are not whole blocks, or whose memory is not aligned: reads the blocks at both ends first.

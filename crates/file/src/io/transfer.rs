@@ -17,7 +17,8 @@ const MAX_IN_FLIGHT: usize = 32;
 
 /// Moves `payload` between memory and the file at `offset`, all inside the size. Returns one ended request for
 /// the whole: all bytes have moved, or it failed. A transfer that is one request is issued before it is
-/// awaited.
+/// awaited. With [`Durability::Durable`] several requests are durable only by FUA: the durability of the returned
+/// request says whether a flush has to follow.
 #[inline(always)]
 pub(crate) fn transfer<'a>(
     operation: &'a Operation,
@@ -39,10 +40,17 @@ pub(crate) fn transfer<'a>(
             Transfer::Whole(issue(operation, handle, spec, payload))
         }
         _ => {
+            let durability = part_durability(handle, durability);
             let split = transfer_split(operation, handle, op, durability, payload, offset);
             Transfer::Split(Box::pin(split))
         }
     }
+}
+
+/// The durability of each request of a write that is several, if one would have `durability`. Without FUA one flush
+/// follows them all.
+pub(crate) fn part_durability(handle: &FileHandle, durability: Durability) -> Durability {
+    if handle.device.geometry().fua { durability } else { Durability::Volatile }
 }
 
 /// False for a change beyond the end of a device that has shrunk: it would make an image longer, with a hole where data
@@ -120,6 +128,7 @@ async fn transfer_split(
         Payload::Length(_) => unreachable!("a transfer has memory"),
     };
     let mut whole = Request::new(handle.index, op, 0, payload, Tag(0));
+    whole.durability = durability;
     whole.end(result.map(|()| length));
     whole
 }

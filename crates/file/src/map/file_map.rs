@@ -6,7 +6,7 @@ use std::sync::Arc;
 use uringfs_device::{Device, DeviceInner, Errno};
 
 use crate::map::change_gate::ChangeGate;
-use crate::map::hot_extent::HotExtentReader;
+use crate::map::hot_extent::{ExtentWindow, HotExtentReader};
 use crate::map::mapping::{
     AllocOutcome, CommitFuture, Map, Mapping, MappingState, ResizableMap, SpaceReservation,
     SyncScope, TruncateGeneration, WriteKind, WriteOrigin,
@@ -191,7 +191,7 @@ impl FileMap {
         self.resizable().and_then(|map| map.commit(what))
     }
 
-    /// See [`ResizableMap::note_flush_failure`].
+    /// See [`ResizableMap::note_flush_failure`]. A device that is opened as one file keeps no note of it.
     pub(crate) fn note_flush_failure(&self) {
         if let Some(map) = self.resizable() {
             map.note_flush_failure();
@@ -235,6 +235,17 @@ impl FileMap {
             },
         };
         missed.map_err(refuse).ok()
+    }
+
+    /// A written extent inside the file's size, in which most of its reads lie, for reads that were put in the epoch. Empty
+    /// where there is no such extent, or [`Self::fast_read_address`] has more to do.
+    #[inline(always)]
+    pub(crate) fn fast_read_window(&self) -> ExtentWindow {
+        match self {
+            FileMap::Device(map) => ExtentWindow { start: 0, end: map.size(), address: 0 },
+            FileMap::Fixed(_) => ExtentWindow::default(),
+            FileMap::Resizable(_, hot_extent) => hot_extent.window(),
+        }
     }
 
     /// See [`ResizableMap::fast_write_address`].

@@ -61,6 +61,18 @@ impl HotExtent {
         })
     }
 
+    /// The window. Empty when one of these bits is set.
+    #[inline(always)]
+    fn window_unless(&self, bits: u64) -> ExtentWindow {
+        let window = self.sequence.read(bits, |_| {
+            let start = self.start.load(Ordering::Relaxed);
+            let shift = self.shift.load(Ordering::Relaxed);
+            let (end, address) = (self.end.load(Ordering::Relaxed), start.wrapping_add(shift));
+            Some(ExtentWindow { start, end, address })
+        });
+        window.unwrap_or_default()
+    }
+
     /// Replaces the window. The caller holds the file's lock for changes: one writer at a time.
     pub fn publish(&self, window: ExtentWindow) {
         self.sequence.write(|| {
@@ -123,6 +135,12 @@ impl HotExtentReader {
         let end = offset.checked_add(length)?;
         self.hot_extent.address_unless(self.to_map_bits, offset, end)
     }
+
+    /// The window, if no access time update is due: else an empty one.
+    #[inline(always)]
+    pub(crate) fn window(&self) -> ExtentWindow {
+        self.hot_extent.window_unless(self.to_map_bits)
+    }
 }
 
 impl Default for HotExtentReader {
@@ -143,7 +161,9 @@ mod tests {
 
     #[test]
     fn only_bytes_in_the_window_are_found() {
-        let hot_extent = HotExtent::new(WINDOW);
+        let hot_extent = Arc::new(HotExtent::new(WINDOW));
+        let reader = HotExtentReader::new(hot_extent.clone(), AtimeUpdates::Enabled);
+        assert_eq!(reader.window(), WINDOW);
         assert_eq!(hot_extent.address(8192, 16384), Some(4096));
         assert_eq!(hot_extent.address(12288, 12289), Some(8192));
         assert_eq!(hot_extent.address(8191, 8192), None);
@@ -163,6 +183,8 @@ mod tests {
             hot_extent.publish(WINDOW);
             assert_eq!(hot_extent.is_atime_due(), is_atime_due);
             assert_eq!(updating.address(8192, 1), (!is_atime_due).then_some(4096));
+            assert_eq!(updating.window() == WINDOW, !is_atime_due);
+            assert_eq!(non_updating.window(), WINDOW);
             assert_eq!(non_updating.address(8192, 1), Some(4096));
             assert_eq!(hot_extent.address(8192, 8193), Some(4096));
         }

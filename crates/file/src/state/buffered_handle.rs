@@ -10,8 +10,10 @@ use crate::state::readahead::Readahead;
 /// A buffered handle's state.
 pub(crate) struct BufferedHandleState {
     pub(crate) cache: Cache,
-    /// Longest readahead window in folios, unless advice changes it.
+    /// Longest readahead window in folios, unless advice changes it or the cache is too small for it.
     max_readahead: u32,
+    /// Longest window in folios that the size of the cache allows.
+    cache_share: u32,
     pub(crate) readahead: Mutex<Readahead>,
     /// The folio inside which the last read or write ended. The next one does not touch the folio again if it
     /// continues there.
@@ -28,7 +30,7 @@ pub(crate) struct BufferedHandleState {
 pub enum Advice {
     /// The default: earlier advice is dropped.
     Normal,
-    /// Sequential access: readahead windows are twice as long.
+    /// Sequential access: readahead windows are twice as long, as far as the size of the cache allows.
     Sequential,
     /// Random access: no readahead.
     Random,
@@ -43,18 +45,25 @@ pub enum Advice {
     DoNotNeed,
 }
 
+/// A window is at most this part of the cache: the windows of a reader must not evict each other before they are read,
+/// even if the rest of the cache is in use (see [`uringfs_cache::eviction`]).
+const CACHE_SHARE: u64 = 32;
+
 /// The value for no folio.
 const NO_FOLIO: u64 = u64::MAX;
 
 impl BufferedHandleState {
-    /// `max_readahead` is in folios.
+    /// `max_readahead` is in folios. In a small cache windows are shorter.
     pub(crate) fn new(cache: &Cache, max_readahead: u32) -> BufferedHandleState {
-        let readahead = Mutex::new(Readahead::new(max_readahead));
+        let cache_share = (cache.bound_bytes() / FOLIO / CACHE_SHARE).max(1);
+        let cache_share = u32::try_from(cache_share).unwrap_or(u32::MAX);
+        let readahead = Mutex::new(Readahead::new(max_readahead.min(cache_share)));
         let partial_folio = AtomicU64::new(NO_FOLIO);
         let (is_no_reuse, is_dropbehind) = (AtomicBool::new(false), AtomicBool::new(false));
         BufferedHandleState {
             cache: cache.clone(),
             max_readahead,
+            cache_share,
             readahead,
             partial_folio,
             is_no_reuse,
@@ -66,14 +75,14 @@ impl BufferedHandleState {
     pub(crate) fn advise(&self, advice: Advice) {
         let max_readahead = match advice {
             Advice::Normal | Advice::NoReuse | Advice::DontCache => self.max_readahead,
-            Advice::Sequential => 2 * self.max_readahead,
+            Advice::Sequential => self.max_readahead.saturating_mul(2),
             Advice::Random => 0,
             Advice::WillNeed | Advice::DoNotNeed => return,
         };
         let is_dropbehind = advice == Advice::DontCache;
         self.is_no_reuse.store(advice == Advice::NoReuse || is_dropbehind, Ordering::Relaxed);
         self.is_dropbehind.store(is_dropbehind, Ordering::Relaxed);
-        self.readahead.lock().set_max_folios(max_readahead);
+        self.readahead.lock().set_max_folios(max_readahead.min(self.cache_share));
     }
 
     /// True if a read or write that began at `offset` and has moved `done` bytes counts an access for the next folio.

@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use uringfs_cache::{Cache, FOLIO, FileFolios};
 use uringfs_device::DeviceIndex;
@@ -17,6 +17,8 @@ const _: () = assert!(cfg!(loom) || uringfs_device::MAX_DEVICES <= uringfs_cache
 
 /// Assumed duration of a fill until the first has ended, and upper bound of the average.
 const MAX_FILL_TIME: Duration = Duration::from_millis(10);
+/// One fill in this many is timed.
+const TIMED_FILLS: u64 = 8;
 /// Lower bound of [`FileCache::fill_timeout`]: waiting is cheap, and the other thread may not be scheduled at the
 /// moment.
 const MIN_FILL_TIMEOUT: Duration = Duration::from_millis(1);
@@ -29,6 +31,8 @@ pub(crate) struct FileCache {
     has_range_locks: AtomicBool,
     /// The file's truncate generation when its folios were added.
     generation: AtomicU64,
+    /// Fills begun, roughly: see [`Self::begin_timing`].
+    fills: AtomicU64,
     /// Duration of a fill in nanoseconds, a moving average.
     fill_ns: AtomicU64,
 }
@@ -39,13 +43,24 @@ impl FileCache {
             folios: cache.file_folios(device.get() as u16),
             has_range_locks: AtomicBool::new(false),
             generation: AtomicU64::new(0),
+            fills: AtomicU64::new(0),
             fill_ns: AtomicU64::new(MAX_FILL_TIME.as_nanos() as u64),
         }
     }
 
-    /// Adds the duration of a fill to the average.
-    pub(crate) fn note_fill(&self, time: Duration) {
-        let time = time.min(MAX_FILL_TIME).as_nanos() as u64;
+    /// The begin of a fill, if it is one of those that are timed. For a small fill two readings of the clock are a
+    /// noticeable cost.
+    pub(crate) fn begin_timing(&self, now: impl Fn() -> Instant) -> Option<Instant> {
+        // Not one addition: it is no harm if two threads count as one.
+        let fills = self.fills.load(Ordering::Relaxed);
+        self.fills.store(fills.wrapping_add(1), Ordering::Relaxed);
+        fills.is_multiple_of(TIMED_FILLS).then(now)
+    }
+
+    /// Adds the duration of a fill to the average, if it is timed.
+    pub(crate) fn end_timing(&self, begun: Option<Instant>, now: impl Fn() -> Instant) {
+        let Some(begun) = begun else { return };
+        let time = (now() - begun).min(MAX_FILL_TIME).as_nanos() as u64;
         let before = self.fill_ns.load(Ordering::Relaxed);
         self.fill_ns.store((before * 7 + time) / 8, Ordering::Relaxed);
     }

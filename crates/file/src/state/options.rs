@@ -27,7 +27,8 @@ pub struct FileOptions {
     pub write_lock: WriteLocking,
     /// `buffered.wait`: see [`BufferedWait`].
     pub buffered_wait: BufferedWait,
-    /// `buffered.readahead`: the longest readahead window, in folios of 4 KiB. 0 disables readahead.
+    /// `buffered.readahead`: the longest readahead window, in folios of 4 KiB. Only a reader that waits for its windows
+    /// has them longer than 32, and in a small cache they are at most a 32nd of it. 0 disables readahead.
     pub readahead: u32,
 }
 
@@ -87,7 +88,7 @@ impl FileOptions {
         self
     }
 
-    /// The longest readahead window, in folios of 4 KiB. 0 disables readahead.
+    /// The longest readahead window, in folios of 4 KiB: see the field. 0 disables readahead.
     pub fn readahead(mut self, readahead: u32) -> FileOptions {
         self.readahead = readahead;
         self

@@ -1,13 +1,18 @@
-//! Readahead. A sequential reader has windows of folios read ahead of it, each larger than the one before. One
-//! folio of a window carries a marker; a read of it starts the next window. Several sequential readers of one
-//! handle are tracked separately. Random reads cause no readahead.
+//! Readahead. A sequential reader has windows of folios read ahead of it, each larger than the one before. The first
+//! folio of a window carries a marker; a read of it starts the next window, so a whole window is in flight while the
+//! one before is used. Several sequential readers of one handle are tracked separately. Random reads cause no
+//! readahead.
 //!
-//! The sizes are those of the kernel (`mm/readahead.c`).
+//! The sizes are those of the kernel (`mm/readahead.c`) up to 128 KiB. A window becomes longer than that only if its
+//! reader came to the one before too early and had to wait: then what is in flight is less than the device moves in
+//! the time that it takes to answer. A reader that does not wait gains nothing from longer windows.
 
 use std::ops::Range;
 
 /// Default of `buffered.readahead`: the longest window, in folios.
-pub(crate) const DEFAULT_MAX_FOLIOS: u32 = 32;
+pub(crate) const DEFAULT_MAX_FOLIOS: u32 = 256;
+/// The longest window of a reader that does not wait, in folios.
+const MAX_READY_FOLIOS: u32 = 32;
 /// Sequential readers tracked per handle.
 const MAX_STREAMS: usize = 8;
 
@@ -16,6 +21,15 @@ const MAX_STREAMS: usize = 8;
 pub(crate) struct ReadaheadWindow {
     pub(crate) folios: Range<u64>,
     pub(crate) marker: Option<u64>,
+}
+
+/// How a reader has found the marked folio of a window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MarkedFolio {
+    /// With its bytes: the window was read in time.
+    Cached,
+    /// Without them: the reader waits.
+    Awaited,
 }
 
 /// The sequential readers of one handle.
@@ -49,9 +63,32 @@ impl Readahead {
         self.max_folios = max_folios;
     }
 
+    /// Whether a read of `count` folios whose first, `index`, is not cached is random: then it reads what it needs, and
+    /// [`Self::note_random_miss`] notes it. Otherwise [`Self::on_miss`] tells what to read.
+    pub(crate) fn is_random_miss(&self, index: u64, count: u32) -> bool {
+        if self.max_folios == 0 {
+            return true;
+        }
+        if index == 0 || count > self.max_folios {
+            return false;
+        }
+        // No branch for each stream. Those without a marker have 0.
+        let is_of = |stream: &Stream| (stream.end == index) | (stream.marker == index);
+        !self.streams.iter().fold(false, |any, stream| any | is_of(stream))
+    }
+
+    /// Notes a random read: one that continues it is sequential.
+    pub(crate) fn note_random_miss(&mut self, index: u64, count: u32) {
+        if self.max_folios > 0 {
+            self.last = (self.last + 1) % MAX_STREAMS;
+            self.streams[self.last] = Stream { end: index + u64::from(count), size: 0, marker: 0 };
+        }
+    }
+
     /// A read of `count` folios found that its first, `index`, is not cached. Returns what to read.
     pub(crate) fn on_miss(&mut self, index: u64, count: u32) -> ReadaheadWindow {
-        if self.max_folios == 0 {
+        if self.is_random_miss(index, count) {
+            self.note_random_miss(index, count);
             return ReadaheadWindow { folios: index..index + u64::from(count), marker: None };
         }
         // The reader overtook the window, or its folios were evicted before it came: continue with the next
@@ -59,29 +96,23 @@ impl Readahead {
         let continues =
             |stream: &Stream| stream.size > 0 && (stream.end == index || stream.marker == index);
         if let Some(at) = self.streams.iter().position(continues) {
-            return self.advance(at, index);
+            return self.advance(at, index, MarkedFolio::Awaited);
         }
         let follows = |stream: &Stream| stream.size == 0 && stream.end == index && index > 0;
         let known = self.streams.iter().position(follows);
-        if index == 0 || known.is_some() || count > self.max_folios {
-            return self.begin(known, index, count);
-        }
-        // A random read, unless the next read continues here.
-        self.last = (self.last + 1) % MAX_STREAMS;
-        self.streams[self.last] = Stream { end: index + u64::from(count), size: 0, marker: 0 };
-        ReadaheadWindow { folios: index..index + u64::from(count), marker: None }
+        self.begin(known, index, count)
     }
 
     /// The marked folio `index` is being read. Returns the next window.
-    pub(crate) fn on_marker(&mut self, index: u64) -> Option<ReadaheadWindow> {
+    pub(crate) fn on_marker(&mut self, index: u64, marked: MarkedFolio) -> Option<ReadaheadWindow> {
         let is_marked = |stream: &Stream| stream.size > 0 && stream.marker == index;
         let at = self.streams.iter().position(is_marked).filter(|_| self.max_folios > 0)?;
         let start = self.streams[at].end;
-        Some(self.advance(at, start))
+        Some(self.advance(at, start, marked))
     }
 
     fn begin(&mut self, known: Option<usize>, index: u64, count: u32) -> ReadaheadWindow {
-        let size = first_size(count, self.max_folios);
+        let size = first_size(count, self.max_folios.min(MAX_READY_FOLIOS));
         let at = known.unwrap_or((self.last + 1) % MAX_STREAMS);
         self.last = at;
         let folios = index..index + u64::from(size.max(count));
@@ -90,8 +121,13 @@ impl Readahead {
         ReadaheadWindow { folios, marker: Some(marker) }
     }
 
-    fn advance(&mut self, at: usize, start: u64) -> ReadaheadWindow {
-        let size = next_size(self.streams[at].size, self.max_folios);
+    fn advance(&mut self, at: usize, start: u64, marked: MarkedFolio) -> ReadaheadWindow {
+        let (last, max) = (self.streams[at].size, self.max_folios);
+        let max = match marked {
+            MarkedFolio::Awaited => max,
+            MarkedFolio::Cached => max.min(last.max(MAX_READY_FOLIOS)),
+        };
+        let size = next_size(last, max);
         let folios = start..start + u64::from(size);
         self.streams[at] = Stream { end: folios.end, size, marker: start };
         self.last = at;
@@ -122,6 +158,7 @@ fn next_size(size: u32, max_folios: u32) -> u32 {
 
 #[cfg(test)]
 mod tests {
+    use super::MarkedFolio::{Awaited, Cached};
     use super::*;
 
     fn window(folios: Range<u64>, marker: u64) -> ReadaheadWindow {
@@ -130,13 +167,34 @@ mod tests {
 
     #[test]
     fn windows_grow_to_the_maximum() {
-        let mut readahead = Readahead::new(32);
+        for marked in [Cached, Awaited] {
+            let mut readahead = Readahead::new(32);
+            assert_eq!(readahead.on_miss(0, 1), window(0..4, 1));
+            assert_eq!(readahead.on_marker(1, marked), Some(window(4..12, 4)));
+            assert_eq!(readahead.on_marker(4, marked), Some(window(12..28, 12)));
+            assert_eq!(readahead.on_marker(12, marked), Some(window(28..60, 28)));
+            assert_eq!(readahead.on_marker(28, marked), Some(window(60..92, 60)));
+            assert_eq!(readahead.on_marker(7, marked), None);
+        }
+    }
+
+    #[test]
+    fn only_a_reader_that_waits_has_windows_beyond_the_kernels() {
+        let mut readahead = Readahead::new(256);
         assert_eq!(readahead.on_miss(0, 1), window(0..4, 1));
-        assert_eq!(readahead.on_marker(1), Some(window(4..12, 4)));
-        assert_eq!(readahead.on_marker(4), Some(window(12..28, 12)));
-        assert_eq!(readahead.on_marker(12), Some(window(28..60, 28)));
-        assert_eq!(readahead.on_marker(28), Some(window(60..92, 60)));
-        assert_eq!(readahead.on_marker(7), None);
+        let mut at = 1;
+        let mut sizes = |marked| {
+            let mut next = || {
+                let found = readahead.on_marker(at, marked).expect("the folio is marked");
+                at = found.marker.expect("each window has a marker");
+                found.folios.end - found.folios.start
+            };
+            [next(), next(), next(), next(), next()]
+        };
+        assert_eq!(sizes(Cached), [8, 16, 32, 32, 32]);
+        assert_eq!(sizes(Awaited), [64, 128, 256, 256, 256]);
+        assert_eq!(sizes(Cached), [256; 5], "what was found stays");
+        assert_eq!(readahead.on_miss(at, 1).folios.start, at, "the reader overtook its window");
     }
 
     #[test]
@@ -146,7 +204,14 @@ mod tests {
             let folios = index..index + 1;
             assert_eq!(readahead.on_miss(index, 1), ReadaheadWindow { folios, marker: None });
         }
+        assert!(readahead.is_random_miss(9000, 1) && !readahead.is_random_miss(0, 1));
+        readahead.note_random_miss(9000, 1);
+        assert!(!readahead.is_random_miss(9001, 1) && !readahead.is_random_miss(41, 1));
         assert_eq!(readahead.on_miss(41, 1), window(41..45, 42));
+        assert!(
+            [42, 45].into_iter().all(|index| !readahead.is_random_miss(index, 1)),
+            "its stream"
+        );
         assert_eq!(readahead.on_miss(8, 2), window(8..12, 10));
     }
 
@@ -163,7 +228,7 @@ mod tests {
         for stream in 0..MAX_STREAMS as u64 {
             let start = stream * 1000 + 6;
             assert_eq!(
-                readahead.on_marker(start + 1),
+                readahead.on_marker(start + 1, Cached),
                 Some(window(start + 4..start + 12, start + 4))
             );
         }

@@ -30,29 +30,17 @@ pub(crate) async fn sync(
     operation.end_releasing(file, Payload::Length(0), result.map(|()| 0));
 }
 
-/// FUA only for overwrites in place: a changed map needs a commit, which flushes anyway.
-pub(crate) fn write_durability(
-    handle: &FileHandle,
-    durability: Durability,
-    kind: WriteKind,
-) -> Durability {
-    match (durability, kind) {
-        (Durability::Durable, WriteKind::InPlace) if handle.device.geometry().fua => durability,
-        _ => Durability::Volatile,
-    }
-}
-
-/// Makes a completed write durable, if `durability` requires it.
+/// Makes a completed write durable, if `durability` requires it. Its requests were `issued` with this durability.
 pub(crate) async fn ensure_durable(
     operation: &mut Operation,
     handle: &FileHandle,
     durability: Durability,
+    issued: Durability,
     kind: WriteKind,
 ) -> Result<(), Errno> {
     if durability == Durability::Volatile {
         return Ok(());
     }
-    let issued = write_durability(handle, durability, kind);
     // Even an overwrite in place may lie in an extent that an earlier write allocated and that is not
     // committed.
     match handle.map.commit(SyncScope::Data) {

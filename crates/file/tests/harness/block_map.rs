@@ -23,12 +23,17 @@ pub enum Layout {
     Descending(u64),
 }
 
+/// Called in the middle of a look-up.
+type Hook = Box<dyn FnOnce() + Send>;
+
 #[derive(Clone)]
 pub struct BlockMap {
     layout: Layout,
     state: Arc<Mutex<State>>,
     /// Its size is recorded before and after the map's own size changes.
     observed: Arc<Mutex<Option<File>>>,
+    /// The look-ups before the one in which it is called, and the hook.
+    hook: Arc<Mutex<Option<(u32, Hook)>>>,
 }
 
 #[derive(Default)]
@@ -41,7 +46,34 @@ struct State {
 
 impl BlockMap {
     pub fn new(layout: Layout) -> BlockMap {
-        BlockMap { layout, state: Arc::default(), observed: Arc::default() }
+        BlockMap { layout, state: Arc::default(), observed: Arc::default(), hook: Arc::default() }
+    }
+
+    /// After so many look-ups, calls `hook` in the next one: the answer is from before the call.
+    pub fn call_in_lookup(&self, lookups: u32, hook: impl FnOnce() + Send + 'static) {
+        *self.hook.lock() = Some((lookups, Box::new(hook)));
+    }
+
+    /// Whether a hook has not been called yet.
+    pub fn has_hook(&self) -> bool {
+        self.hook.lock().is_some()
+    }
+
+    fn count_lookup(&self) {
+        let due = {
+            let hook = &mut *self.hook.lock();
+            match hook {
+                Some((0, _)) => hook.take(),
+                Some((lookups, _)) => {
+                    *lookups -= 1;
+                    None
+                }
+                None => None,
+            }
+        };
+        if let Some((_, hook)) = due {
+            hook();
+        }
     }
 
     /// Truncates to 0 without excluding writers.
@@ -73,6 +105,7 @@ impl BlockMap {
 impl Map for BlockMap {
     fn map(&self, offset: u64) -> Mapping {
         let state = self.state.lock().blocks.get(&(offset / BLOCK)).copied();
+        self.count_lookup();
         let into = offset % BLOCK;
         let state = match state.unwrap_or(MappingState::Hole) {
             MappingState::Hole => MappingState::Hole,

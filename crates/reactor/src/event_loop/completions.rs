@@ -39,7 +39,10 @@ impl ReactorCore {
         self.check_process()?;
         let is_fast = timeout.is_none() && self.enter_fast(min)?;
         if !is_fast {
-            self.collect(min, timeout)?;
+            let is_called = min > 0 && timeout.is_none() && self.call_fast()?;
+            if !is_called {
+                self.collect(min, timeout)?;
+            }
         }
         let max = self.io.borrow().tokens_at_most();
         // What was collected is all that there will be.
@@ -111,7 +114,9 @@ impl Drop for Completions<'_> {
         let is_any_left = {
             let in_flight = &mut self.reactor.io.borrow_mut().in_flight;
             in_flight.publish_epochs();
-            in_flight.has_other_completions || !in_flight.completed.is_empty()
+            in_flight.has_other_completions
+                || !in_flight.completed.is_empty()
+                || !in_flight.batches.is_empty()
         };
         if is_any_left {
             // No event reports what a foreign loop has not taken.

@@ -61,8 +61,8 @@ pub struct ReactorCore {
     /// A turn for a foreign loop is in progress.
     pub(crate) in_foreign_turn: Cell<bool>,
     /// Reasons against the fast reap, as bits: [`CLOSING`] when closed devices are still attached, [`CONTRADICTED`] when a
-    /// queue is to be chosen again, [`USER_CODE`] when code that the reactor runs calls it. One byte, so that the hot path
-    /// loads it once.
+    /// queue is to be chosen again, [`USER_CODE`] when code that the reactor runs calls it, [`DROPPED`], [`FOREIGN`]. One byte, so that the
+    /// hot path loads it once.
     pub(crate) attention: Cell<u8>,
     /// The thread is in [`Reactor::block_on`].
     pub(crate) in_block_on: Cell<bool>,
@@ -83,6 +83,10 @@ pub(crate) const CLOSING: u8 = 1;
 const USER_CODE: u8 = 2;
 /// Set in [`ReactorCore::attention`] while the queue of a device is to be chosen again.
 pub(crate) const CONTRADICTED: u8 = 4;
+/// Set in [`ReactorCore::attention`] once the reactor was dropped: nothing new begins.
+pub(crate) const DROPPED: u8 = 8;
+/// Set in [`ReactorCore::attention`] once a foreign loop has the descriptor: it may sleep after any wait of the thread's own.
+pub(crate) const FOREIGN: u8 = 16;
 
 /// Marks that one of the reactor's tasks, messages or wakers runs.
 pub(crate) struct UserCodeGuard<'i> {
@@ -157,6 +161,12 @@ impl ReactorCore {
     #[inline]
     pub fn count(&self, counter: Counter) {
         self.counters.add(counter, 1);
+    }
+
+    /// Adds `amount` to a counter of this reactor.
+    #[inline]
+    pub fn count_many(&self, counter: Counter, amount: u64) {
+        self.counters.add(counter, amount);
     }
 
     pub(crate) fn publish_counters(&self) {

@@ -6,6 +6,8 @@
 pub(crate) mod operation;
 // Completions of tokens, from the kernel's queue to the caller.
 pub(crate) mod completions;
+// Several transfers at once, each a request of the fast path, with memory that stays with their slots.
+pub(crate) mod batch;
 // The fast path: one request without a task.
 pub(crate) mod push;
 // A `Send` handle, by which other threads run work on a reactor.

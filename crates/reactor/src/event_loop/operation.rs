@@ -26,7 +26,7 @@ use crate::io::submission_lock::SubmissionLock;
 use crate::options::CompletionMode;
 use crate::sync::domains::quiescence;
 use crate::sync::quiescence::Epoch;
-use crate::tasks::completion::Completion;
+use crate::tasks::completion::Token;
 use crate::tasks::op_result::{OpResult, ResultReceiver};
 use crate::tasks::operation_state::{OperationState, Requester};
 use crate::tasks::waiters::cell_tag;
@@ -68,6 +68,12 @@ pub struct Operation {
 }
 
 impl ReactorCore {
+    /// See [`Operation::reactor_number`].
+    #[inline]
+    pub fn number(&self) -> u16 {
+        self.number
+    }
+
     /// Admits an operation on this device and puts it in the epoch. Attaches the device at its first use.
     /// [`Self::start_operation`] must follow, with a requester that wants the result.
     ///
@@ -178,6 +184,14 @@ impl ReactorCore {
             return self.wake_waiters();
         }
         let is = |requester: &Requester| matches!(requester, Requester::Future(sender) if sender.is_for(receiver));
+        self.cancel_operations(is, Errno::CANCELED);
+    }
+
+    /// Requests cancellation of the operations with this token.
+    pub fn cancel_token(&self, token: Token) {
+        self.io.borrow_mut().cancel(Tag(token.get()));
+        let is =
+            |requester: &Requester| matches!(requester, Requester::Token(other) if *other == token);
         self.cancel_operations(is, Errno::CANCELED);
     }
 
@@ -538,7 +552,7 @@ impl Operation {
         match requester {
             Requester::Token(token) => {
                 request.tag = Tag(token.get());
-                in_flight.completed.push_back(Completion::from_request(request));
+                in_flight.complete_token(request);
             }
             Requester::Future(sender) => {
                 drop(io);

@@ -10,7 +10,7 @@ use uringfs_ring::nvme::NvmeRing;
 use crate::event_loop::core::ReactorCore;
 use crate::io::dispatch::IoDispatch;
 use crate::io::route::FastRoute;
-use crate::tasks::completion::{Completion, Token};
+use crate::tasks::completion::Token;
 use crate::tasks::op_result::ResultSender;
 use crate::tasks::waiters::cell_tag;
 
@@ -104,7 +104,7 @@ impl ReactorCore {
         request.end(Ok(bytes));
         let in_flight = &mut self.io.borrow_mut().in_flight;
         in_flight.completed_inline += 1;
-        in_flight.completed.push_back(Completion::from_request(request));
+        in_flight.complete_token(request);
     }
 }
 

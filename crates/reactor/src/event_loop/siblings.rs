@@ -36,6 +36,13 @@ pub(crate) fn reactors_of_thread() -> impl Iterator<Item = Rc<ReactorCore>> {
     reactors.unwrap_or_default().into_iter().filter_map(|reactor| reactor.upgrade())
 }
 
+/// True if this thread has a reactor: it makes progress only while the thread turns it.
+pub fn thread_has_reactor() -> bool {
+    let is_alive = |reactor: &Weak<ReactorCore>| reactor.strong_count() > 0;
+    // This fails while the thread's locals are destroyed.
+    REACTORS.try_with(|reactors| reactors.borrow().iter().any(is_alive)).unwrap_or(false)
+}
+
 /// Turns the thread's other reactors. They submit and do not wait.
 pub(crate) fn turn(reactor: &Rc<ReactorCore>) -> Siblings {
     let mut siblings = Siblings::None;

@@ -46,12 +46,15 @@ impl ReactorCore {
             && ring.transfers_in_flight() > 0
         {
             let wanted = wanted.min(ring.transfers_in_flight());
-            return self.enter_and_sleep(ring, wanted);
+            let entered = self.enter_and_sleep(ring, wanted);
+            self.mailbox.announce_awake();
+            return entered;
         }
         self.wait_slow(io, until)
     }
 
-    /// Submits, and waits for `wanted` completions of the ring or for a message.
+    /// Submits, and waits for `wanted` completions of the ring or for a message. The thread stays announced as asleep, so that
+    /// its next sleep of this kind costs less.
     ///
     /// Inlined for the same reason as the system call: see [`Ring::enter`].
     #[inline(always)]
@@ -60,13 +63,11 @@ impl ReactorCore {
         ring: &mut Ring<Request>,
         wanted: usize,
     ) -> Result<(), Errno> {
-        if !self.mailbox.announce_sleep() {
+        if !self.mailbox.announce_sleep_again() {
             return ring.enter(0, None);
         }
         let timeout = if wanted > 1 { Some(RECHECK_INTERVAL) } else { None };
-        let entered = ring.enter(wanted as u32, timeout);
-        self.mailbox.announce_awake();
-        entered
+        ring.enter(wanted as u32, timeout)
     }
 
     /// The same for the ring of commands to NVMe namespaces, or until `limit` has passed. Without `limit` that ring
@@ -122,7 +123,7 @@ impl ReactorCore {
 
     /// True if nothing is in flight on the main ring but the wait for messages, for which the loop looks itself: a ring
     /// beside it that polls for completions may then be the only one to be entered.
-    fn is_idle(&self, ring: &Ring<Request>) -> bool {
+    pub(crate) fn is_idle(&self, ring: &Ring<Request>) -> bool {
         ring.in_flight() <= self.mailbox_armed.get() as usize
     }
 

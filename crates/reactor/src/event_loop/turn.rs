@@ -68,6 +68,25 @@ impl Drop for ReturnedRequests<'_, '_> {
     }
 }
 
+/// A wait of the thread's own, which announces that the reactor is awake. A foreign loop may sleep under the announcement
+/// before, so it gets a turn afterwards.
+pub(crate) struct OwnWait<'r> {
+    reactor: &'r ReactorCore,
+}
+
+impl OwnWait<'_> {
+    pub(crate) fn begin(reactor: &ReactorCore) -> OwnWait<'_> {
+        reactor.mailbox.announce_awake();
+        OwnWait { reactor }
+    }
+}
+
+impl Drop for OwnWait<'_> {
+    fn drop(&mut self) {
+        self.reactor.request_turn();
+    }
+}
+
 /// Messages that are being read. When the work of one panics, the rest go back into the mailbox.
 struct UnreadMessages<'i, 'r> {
     reactor: &'i ReactorCore,
@@ -96,6 +115,7 @@ impl ReactorCore {
         }
         self.check_not_reentrant()?;
         let _current = self.become_current();
+        let _own_wait = OwnWait::begin(self);
         let (mut until, mut has_entered) = (None, false);
         loop {
             self.run_rounds();
@@ -160,7 +180,7 @@ impl ReactorCore {
 
     /// # Errors
     /// EDEADLK in code that the reactor runs: it cannot run itself.
-    fn check_not_reentrant(&self) -> Result<(), Errno> {
+    pub(crate) fn check_not_reentrant(&self) -> Result<(), Errno> {
         if self.is_in_user_code() { Err(Errno::DEADLK) } else { Ok(()) }
     }
 
@@ -173,12 +193,49 @@ impl ReactorCore {
             && !self.tasks.borrow().has_ready()
     }
 
+    /// Executes what was pushed, by calls, when the caller waits for completions, and all that may happen are those of devices
+    /// that complete within calls: no round of the loop, no queue of the kernel. False when there is more to do, before
+    /// the calls or after.
+    ///
+    /// # Errors
+    /// Those of [`Self::submit_own`].
+    #[inline(never)]
+    pub(crate) fn call_fast(&self) -> Result<bool, Errno> {
+        if !self.only_requests_pending() || self.tasks.borrow().operations() > 0 {
+            return Ok(false);
+        }
+        let io = &mut *self.io.borrow_mut();
+        // A wait for a descriptor needs a look at the ring, or at epoll.
+        let has_waits = match &io.ring {
+            Some(ring) => !self.is_idle(ring) || ring.queued() > 0,
+            None => self.poller.borrow().as_ref().is_some_and(|poller| poller.waits() > 0),
+        };
+        if has_waits || !io.has_only_calls() {
+            return Ok(false);
+        }
+        self.submit_own(io)?;
+        io.reap_own_queues();
+        io.in_flight.publish_epochs();
+        self.counters.add(Counter::Called, io.in_flight.completed.len() as u64);
+        // The rest of a short step, a failure, and a choice that a call has contradicted are for a round.
+        let is_all = !io.in_flight.has_backlog() && !io.in_flight.has_ended_any();
+        Ok(is_all && self.attention.get() == 0 && !io.in_flight.completed.is_empty())
+    }
+
+    /// False when a round would only find what the kernel has completed meanwhile, which the next wait finds as well.
+    #[inline]
+    pub(crate) fn has_work_for_a_round(&self) -> bool {
+        let io = self.io.borrow();
+        !self.only_requests_pending()
+            || !io.own_queue_devices.is_empty()
+            || io.in_flight.has_ended_any()
+    }
+
     /// Submits, and waits for `min` completions, when only requests on a ring are awaited: one system call. False, without
     /// one, when there is more to do, or completions are collected already.
     #[inline(always)]
     pub(crate) fn enter_fast(&self, min: usize) -> Result<bool, Errno> {
-        // A foreign loop may sleep after a reap that does not wait, so that must be a whole turn.
-        if !self.only_requests_pending() || min == 0 && self.foreign_fd.get().is_some() {
+        if !self.only_requests_pending() {
             return Ok(false);
         }
         let io = &mut *self.io.borrow_mut();

@@ -82,6 +82,14 @@ impl Attachment {
         }
     }
 
+    /// True if nothing but calls of this thread executes its requests, as they are submitted.
+    #[inline]
+    pub(crate) fn is_called(&self) -> bool {
+        self.kind == QueueKind::Sync
+            && matches!(self.route, QueueRoute::Own(_))
+            && self.side_queue.is_none()
+    }
+
     pub(crate) fn own_queues(&mut self) -> impl Iterator<Item = &mut Box<dyn Queue>> {
         let own = match &mut self.route {
             QueueRoute::Own(queue) => Some(queue),

@@ -17,10 +17,12 @@ use crate::io::attachment::Attachment;
 use crate::io::route::{DeviceSlot, FastRoute, QueueRoute};
 use crate::io::submission_lock::LockedSubmissions;
 use crate::options::CompletionMode;
+use crate::tasks::batches::Batches;
 use crate::tasks::completion::Completion;
-use crate::tasks::op_result::OpResult;
+use crate::tasks::op_result::{OpResult, ResultReceiver};
 use crate::tasks::waiters::{
-    CellIndex, EpochHold, WaitCells, WaitResult, Waiter, cell_from_tag, is_operation, is_token,
+    CellIndex, EpochHold, WaitCells, WaitResult, Waiter, cell_from_tag, is_awaited, is_batch,
+    is_operation, is_token,
 };
 
 /// The tag of the ring's poll on the mailbox.
@@ -56,6 +58,8 @@ pub(crate) struct IoDispatch {
 /// Requests and waits in flight, and those that have ended.
 pub(crate) struct InFlight {
     pub(crate) cells: WaitCells,
+    /// Transfers of batches that have ended and that a round has found.
+    pub(crate) batches: Batches,
     /// Token operations that have ended and not been reaped.
     pub(crate) completed: VecDeque<Completion>,
     /// Requests of operations that have ended, for delivery to their operations.
@@ -219,6 +223,9 @@ impl IoDispatch {
             while let Some(event) = ring.event() {
                 in_flight.take_event(event);
             }
+            while let Some((request, result)) = ring.moved_out() {
+                in_flight.take_unusual(request, result, Polled::No, attachments);
+            }
         }
         in_flight.has_other_completions = false;
         if self.has_more_rings {
@@ -249,6 +256,17 @@ impl IoDispatch {
         let ring = self.ring.as_ref().map_or(0, Ring::transfers_in_flight);
         let others = if self.has_more_rings { self.others_in_flight() } else { 0 };
         ring + others + self.in_flight.completed.len()
+    }
+
+    /// True if all that is in flight here are requests that calls of this thread execute, and nothing has ended that a round of
+    /// the loop hands on.
+    #[inline]
+    pub(crate) fn has_only_calls(&self) -> bool {
+        self.attached_with_own_queue().all(|one| one.is_called() || one.own_in_flight() == 0)
+            && self.in_flight.mode == CompletionMode::Inline
+            && self.tokens_at_most() == 0
+            && !self.in_flight.has_backlog()
+            && !self.in_flight.has_ended_any()
     }
 
     fn others_in_flight(&self) -> usize {
@@ -295,6 +313,9 @@ impl IoDispatch {
         };
         iopoll_ring
             .reap(|request, result| in_flight.take(request, result, Polled::Yes, attachments));
+        while let Some((request, result)) = iopoll_ring.moved_out() {
+            in_flight.take_unusual(request, result, Polled::Yes, attachments);
+        }
     }
 
     #[inline(never)]
@@ -308,18 +329,24 @@ impl IoDispatch {
         nvme_ring.reap(take, log_status);
     }
 
-    fn reap_own_queues(&mut self) {
+    pub(crate) fn reap_own_queues(&mut self) {
         for index in &self.own_queue_devices {
             let attachment =
                 self.attachments[*index].as_mut().expect("it is attached while listed");
             let bounds = attachment.bounds();
             for queue in attachment.own_queues() {
                 while let Some(StepCompletion { request, result }) = queue.reap() {
-                    if self.in_flight.is_token_done(&request, |bytes| result == Ok(bytes)) {
-                        self.in_flight.count_token_done(&request);
-                        self.in_flight.completed.push_back(Completion::from_whole_step(request));
+                    let in_flight = &mut self.in_flight;
+                    let is_whole =
+                        in_flight.is_done_in_one_step(&request, |bytes| result == Ok(bytes));
+                    if is_whole && is_token(request.tag) {
+                        in_flight.count_token_done(&request);
+                        in_flight.completed.push_back(Completion::from_whole_step(request));
+                    } else if is_whole && is_awaited(request.tag) {
+                        in_flight.count_token_done(&request);
+                        in_flight.complete_transfer(request);
                     } else {
-                        self.in_flight.on_step(request, result, bounds);
+                        in_flight.on_step(request, result, bounds);
                     }
                 }
             }
@@ -415,7 +442,7 @@ impl IoDispatch {
     /// The number of requests in flight anywhere, the worker included.
     pub(crate) fn requests_in_flight(&self) -> usize {
         let rings = [&self.ring, &self.iopoll_ring].into_iter().flatten();
-        rings.map(Ring::transfers_in_flight).sum::<usize>()
+        rings.map(Ring::transfers_pending).sum::<usize>()
             + self.commands_in_flight()
             + self.attached_with_own_queue().map(Attachment::own_in_flight).sum::<usize>()
             + self.in_flight.backlog.len()
@@ -509,6 +536,19 @@ impl InFlight {
         !self.backlog.is_empty() || !self.locked.is_empty()
     }
 
+    /// True when something has ended that a round of the loop hands on.
+    #[inline]
+    pub(crate) fn has_ended_any(&self) -> bool {
+        !self.returned.is_empty()
+            || !self.to_wake.is_empty()
+            || !self.tasks_to_wake.is_empty()
+            || !self.failures.is_empty()
+            || !self.for_worker.is_empty()
+            || self.mailbox_notified
+            || self.has_other_completions
+            || self.has_ended_epoch
+    }
+
     /// Puts a request for this device in the epoch, before its map is read. `None` when the device is not attached: then
     /// nothing is issued.
     pub(crate) fn enter_epoch(&mut self, device: DeviceIndex) -> Option<u8> {
@@ -532,9 +572,16 @@ impl InFlight {
         self.has_ended_epoch |= self.devices[device.get()].tracker.leave(epoch_slot);
     }
 
+    /// The same for several requests.
+    #[inline(always)]
+    pub(crate) fn leave_epoch_many(&mut self, device: DeviceIndex, epoch_slot: u8, requests: u32) {
+        let tracker = &mut self.devices[device.get()].tracker;
+        self.has_ended_epoch |= tracker.leave_many(epoch_slot, requests);
+    }
+
     /// Takes the end of a step on a ring.
     #[inline(always)]
-    fn take(
+    pub(crate) fn take(
         &mut self,
         request: CompletedTransfer<'_, Request>,
         result: StepResult,
@@ -547,8 +594,13 @@ impl InFlight {
         } else if self.is_operation_done(&request, |bytes| result.is(bytes)) {
             // `push` would build the request on the stack and copy it from there.
             self.returned.extend(std::iter::once_with(|| request.take()));
+        } else if is_awaited(request.tag)
+            && self.is_done_in_one_step(&request, |bytes| result.is(bytes))
+        {
+            self.count_token_done(&request);
+            self.complete_transfer(request.take());
         } else {
-            self.take_unusual(request, result, polled, attachments);
+            self.take_unusual(request.take(), result, polled, attachments);
         }
     }
 
@@ -580,7 +632,7 @@ impl InFlight {
                     return Some(Completion::from_whole_step(request.take()));
                 }
                 Reaped::Transfer(request, result) => {
-                    self.take_unusual(request, result, polled, attachments);
+                    self.take(request, result, polled, attachments)
                 }
                 Reaped::Event => {}
             }
@@ -588,11 +640,11 @@ impl InFlight {
         }
     }
 
-    /// The same for a step that needs more than to be delivered, or of an operation.
+    /// The same for a step that needs more than to be delivered, of an operation, or of a batch.
     #[cold]
     pub(crate) fn take_unusual(
         &mut self,
-        request: CompletedTransfer<'_, Request>,
+        request: Request,
         result: StepResult,
         polled: Polled,
         attachments: &mut [Option<Attachment>],
@@ -600,10 +652,10 @@ impl InFlight {
         let result = result.get();
         if polled == Polled::Yes && matches!(result, Err(Errno::OPNOTSUPP | Errno::INVAL)) {
             self.stop_polling(request.device, attachments);
-            self.backlog.push_back(request.take());
+            self.backlog.push_back(request);
         } else {
             let bounds = bounds_of(attachments, request.device);
-            self.on_step(request.take(), result, bounds);
+            self.on_step(request, result, bounds);
         }
     }
 
@@ -637,7 +689,7 @@ impl InFlight {
             && matches!(&request.payload, Payload::Buffer(buffer) if moved(buffer.len() as u32))
     }
 
-    /// Counts such an operation as completed inline, and counts the request out of its epoch.
+    /// Counts such a token operation, or an awaited transfer, as completed inline, and its request out of its epoch.
     #[inline(always)]
     pub(crate) fn count_token_done(&mut self, request: &Request) {
         self.completed_inline += 1;
@@ -690,12 +742,29 @@ impl InFlight {
             return self.returned.push(request);
         }
         self.leave_epoch(request.device, request.epoch_slot);
+        if is_token(request.tag) || is_batch(request.tag) {
+            return self.complete_token(request);
+        }
+        self.complete_transfer(request);
+    }
+
+    /// Hands on the result of a fast-path transfer that a caller awaits.
+    #[inline]
+    fn complete_transfer(&mut self, request: Request) {
+        let sender = self.cells.close_transfer(cell_from_tag(request.tag));
+        self.to_wake.push(Waiter::Result(sender, OpResult::from_request(request)));
+    }
+
+    /// Returns the result of an operation that was started by token, to the caller that reaps or to the batch.
+    pub(crate) fn complete_token(&mut self, request: Request) {
         if is_token(request.tag) {
             return self.completed.push_back(Completion::from_request(request));
         }
-        // A fast-path transfer that a caller awaits.
-        let cell = self.cells.close_transfer(cell_from_tag(request.tag));
-        self.to_wake.push(Waiter::Result(cell, OpResult::from_request(request)));
+        if let Some(request) = self.batches.end(request) {
+            // The batch was dropped. Its memory is dropped when the reactor is no longer borrowed.
+            let sender = ResultReceiver::default().sender();
+            self.to_wake.push(Waiter::Result(sender, OpResult::from_request(request)));
+        }
     }
 
     /// Completes, as cancelled, a request that is in no queue now. A queue may have had it before.

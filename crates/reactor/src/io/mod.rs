@@ -2,6 +2,8 @@
 
 // The modules, top down: each imports only from those below it.
 
+// Completions of a batch, from the kernel's queue to its slots.
+pub(crate) mod batch_slots;
 // Queues, devices and requests in flight: push, reap, complete.
 pub(crate) mod dispatch;
 // A device that a reactor serves, with its queues.

@@ -8,3 +8,5 @@ pub(crate) mod writer_bias;
 pub(crate) mod domains;
 // Epochs: when all earlier requests have ended.
 pub(crate) mod quiescence;
+// Fences of two sides, of which the frequent one costs nothing.
+mod barrier;

@@ -5,9 +5,10 @@
 //! of its own, the epoch of its oldest request in flight, or that it has none. Memory or blocks retired at an
 //! epoch may be reused when every reactor has published a later one: see [`Domain::passed`].
 //!
-//! A reactor first publishes, passes a full fence, and then reads the map. A caller that retires something
-//! changes the map first, passes a full fence, and then reads what reactors published. So a request that the
-//! caller does not see has seen the change.
+//! A reactor first publishes, passes a fence, and then reads the map. A caller that retires something
+//! changes the map first, passes a fence, and then reads what reactors published. So a request that the
+//! caller does not see has seen the change. A reactor publishes for each request that it issues alone, a caller retires
+//! with a commit or a truncate: so the caller's fence is the one that costs something (see `barrier`).
 //!
 //! An idle reactor holds nothing back; a busy one holds back what was retired since its oldest request. No
 //! other thread can end that for a reactor whose event loop does not run: with `DEFER_TASKRUN` a completion is
@@ -22,7 +23,9 @@ use std::sync::Arc;
 use crossbeam_utils::CachePadded;
 
 use uringfs_sync::Mutex;
-use uringfs_sync::atomic::{AtomicU64, Ordering, fence};
+use uringfs_sync::atomic::{AtomicU64, Ordering};
+
+use crate::sync::barrier;
 
 /// The published value of a reactor with nothing in flight.
 const IDLE: u64 = u64::MAX;
@@ -72,13 +75,12 @@ impl Domain {
     /// [`Self::passed`] returns true for the returned epoch.
     pub fn retire(&self) -> Epoch {
         let epoch = self.epoch.fetch_add(1, Ordering::SeqCst);
-        fence(Ordering::SeqCst);
+        barrier::heavy();
         Epoch(epoch)
     }
 
     /// True when every request issued before `epoch` was retired has ended.
     pub fn passed(&self, epoch: Epoch) -> bool {
-        fence(Ordering::SeqCst);
         self.members.lock().iter().all(|member| member.oldest.load(Ordering::Acquire) > epoch.0)
     }
 
@@ -129,6 +131,7 @@ pub(crate) struct Tracker<D: Deref<Target = Domain>> {
 
 impl<D: Deref<Target = Domain>> Tracker<D> {
     pub(crate) fn new(domain: D, name: String) -> Tracker<D> {
+        barrier::prepare();
         let (in_flight, epochs) = (Box::new([0; 256]), Box::new([IDLE; 256]));
         let member = domain.register(name);
         let (first, newest, current) = (0, 0, IDLE);
@@ -169,25 +172,40 @@ impl<D: Deref<Target = Domain>> Tracker<D> {
     /// Puts a request in the epoch, before its map is read. The request carries the returned slot.
     #[inline(always)]
     pub(crate) fn enter(&mut self) -> u8 {
+        self.enter_many(1)
+    }
+
+    /// The same for several requests, before the map is read for the first of them.
+    #[inline(always)]
+    pub(crate) fn enter_many(&mut self, requests: u32) -> u8 {
         let epoch = self.domain.epoch.load(Ordering::Acquire);
         if epoch != self.current {
             self.enter_epoch(epoch);
         }
         let slot = self.newest;
-        self.in_flight[slot as usize] += 1;
+        self.in_flight[slot as usize] += requests;
         slot
     }
 
-    #[inline(never)]
+    /// Puts the next request in `epoch`, which is not the current one. Nothing in flight is the case of each request
+    /// at depth 1.
+    #[inline(always)]
     fn enter_epoch(&mut self, epoch: u64) {
         if self.current == IDLE {
+            // The one slot that there is, since `first` is `newest` now.
             self.current = epoch;
-            self.first = self.newest;
             self.epochs[self.newest as usize] = epoch;
             // Release: a thread that reads this later epoch also sees that all earlier requests have ended.
             self.member.oldest.store(epoch, Ordering::Release);
-            fence(Ordering::SeqCst);
-        } else if self.newest.wrapping_sub(self.first) < MAX_EPOCHS {
+            barrier::light();
+        } else {
+            self.open_slot(epoch);
+        }
+    }
+
+    #[inline(never)]
+    fn open_slot(&mut self, epoch: u64) {
+        if self.newest.wrapping_sub(self.first) < MAX_EPOCHS {
             self.current = epoch;
             self.newest = self.newest.wrapping_add(1);
             self.epochs[self.newest as usize] = epoch;
@@ -198,8 +216,14 @@ impl<D: Deref<Target = Domain>> Tracker<D> {
     /// something to do.
     #[inline(always)]
     pub(crate) fn leave(&mut self, slot: u8) -> bool {
+        self.leave_many(slot, 1)
+    }
+
+    /// The same for several requests.
+    #[inline(always)]
+    pub(crate) fn leave_many(&mut self, slot: u8, requests: u32) -> bool {
         let count = &mut self.in_flight[slot as usize];
-        *count -= 1;
+        *count -= requests;
         *count == 0
     }
 
@@ -212,7 +236,13 @@ impl<D: Deref<Target = Domain>> Tracker<D> {
     /// Publishes the next epoch in flight when the requests of the oldest have all ended.
     #[inline(always)]
     pub(crate) fn publish_ended(&mut self) {
-        if self.current != IDLE && self.in_flight[self.first as usize] == 0 {
+        if self.current == IDLE || self.in_flight[self.first as usize] != 0 {
+            return;
+        }
+        if self.first == self.newest {
+            self.current = IDLE;
+            self.member.oldest.store(IDLE, Ordering::Release);
+        } else {
             self.publish_oldest();
         }
     }

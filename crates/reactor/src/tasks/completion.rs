@@ -5,7 +5,7 @@ use std::io;
 use std::mem;
 
 use uringfs_buffer::Buffer;
-use uringfs_device::{Errno, Payload, Request};
+use uringfs_device::{Errno, Payload, Request, Tag};
 
 /// The caller's name for an operation, by which it recognizes the completion. Below 2^63: larger values are the
 /// reactor's own.
@@ -21,6 +21,11 @@ impl Token {
     pub const fn new(value: u64) -> Token {
         assert!(value >> 63 == 0, "tokens are below 2^63");
         Token(value)
+    }
+
+    /// The token of a transfer of a batch.
+    pub(crate) fn from_tag(tag: Tag) -> Token {
+        Token(tag.0)
     }
 
     /// The value that the caller gave.

@@ -8,6 +8,8 @@ pub(crate) mod join;
 pub(crate) mod task;
 // The state of an operation that has not ended.
 pub(crate) mod operation_state;
+// Transfers of batches that have ended.
+pub(crate) mod batches;
 // Requests of operations, and cells for other waits.
 pub(crate) mod waiters;
 // The result of an awaited operation, with its sender and receiver.

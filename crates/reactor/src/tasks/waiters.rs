@@ -13,6 +13,10 @@ pub(crate) const OWN_TAG: u64 = 1 << 63;
 /// Marks the tag of an operation's request. Below it are a number (30 bits) and the task (32 bits).
 const OPERATION_TAG: u64 = 1 << 62;
 const NUMBER_MASK: u32 = (1 << 30) - 1;
+/// Marks the tag of a transfer of a batch. Below it are the number of the batch (29 bits) and the slot (32 bits).
+const BATCH_TAG: u64 = 1 << 61;
+/// The number of a batch is below it.
+pub(crate) const MAX_BATCHES: u32 = 1 << 29;
 
 /// True for a tag that is the caller's token.
 #[inline(always)]
@@ -30,6 +34,27 @@ pub(crate) fn is_operation(tag: Tag) -> bool {
 #[inline(always)]
 pub(crate) fn task_from_tag(tag: Tag) -> u32 {
     tag.0 as u32
+}
+
+/// The tag of the first slot of a batch. Those of the others follow.
+pub(crate) fn batch_tag(number: u32) -> Tag {
+    Tag(OWN_TAG | BATCH_TAG | u64::from(number) << 32)
+}
+
+/// True for the tag of a transfer of a batch.
+pub(crate) fn is_batch(tag: Tag) -> bool {
+    tag.0 & (OWN_TAG | OPERATION_TAG | BATCH_TAG) == OWN_TAG | BATCH_TAG
+}
+
+/// The number of the batch that issued the transfer.
+pub(crate) fn batch_from_tag(tag: Tag) -> u32 {
+    (tag.0 >> 32) as u32 & (MAX_BATCHES - 1)
+}
+
+/// True for the tag of a fast-path transfer that a caller awaits.
+#[inline(always)]
+pub(crate) fn is_awaited(tag: Tag) -> bool {
+    tag.0 & (OWN_TAG | OPERATION_TAG | BATCH_TAG) == OWN_TAG
 }
 
 pub(crate) fn cell_tag(cell: CellIndex) -> Tag {
@@ -230,7 +255,10 @@ impl WaitCells {
     fn insert(&mut self, cell: WaitCell) -> CellIndex {
         match self.free.pop() {
             Some(index) => {
-                self.cells[index as usize] = cell;
+                let free = std::mem::replace(&mut self.cells[index as usize], cell);
+                debug_assert!(matches!(free, WaitCell::Free));
+                // It has nothing to drop, which the compiler does not know.
+                std::mem::forget(free);
                 index
             }
             None => {

@@ -2,7 +2,9 @@
 //!
 //! The owner announces that it will sleep and then looks again for messages. A sender posts its message and then
 //! looks whether the owner sleeps. A full fence stands between the two steps on both sides, so at least one sees
-//! the other: no wake is lost, and no system call is spent on an owner that is awake.
+//! the other: no wake is lost, and no system call is spent on an owner that is awake. An owner that sleeps again and again
+//! for a moment leaves the announcement as it is, and saves the fence: then the first message costs its sender a system call,
+//! even if the owner is awake.
 //!
 //! Messages wake tasks, run closures, bring a worker's completions, and detach a device: a device that is removed
 //! closes at once for new requests, and each reactor drops its hold when its own requests to that device have
@@ -122,7 +124,18 @@ impl<T, N: Notify> Mailbox<T, N> {
         true
     }
 
+    /// [`Self::announce_sleep`] for an owner that has not announced since that it is awake. While that announcement holds
+    /// there is nothing to do: any sender that posts ends it, and wakes the owner.
+    #[inline(always)]
+    pub(crate) fn announce_sleep_again(&self) -> bool {
+        match self.sleeping.load(Ordering::Relaxed) {
+            true => !self.has_messages(),
+            false => self.announce_sleep(),
+        }
+    }
+
     /// Announces that the owner is awake again.
+    #[inline]
     pub(crate) fn announce_awake(&self) {
         self.sleeping.store(false, Ordering::Relaxed);
     }
@@ -201,6 +214,35 @@ mod loom_tests {
                 if read.len() < 2 && mailbox.announce_sleep() {
                     mailbox.notifier().sleep();
                     mailbox.announce_awake();
+                }
+            }
+            for sender in senders {
+                sender.join().unwrap();
+            }
+            read.sort_unstable();
+            assert_eq!(read, [0, 1]);
+        });
+    }
+
+    /// The same while the owner leaves its announcement as it is, and other events end some of its sleeps.
+    #[test]
+    fn loom_no_wake_is_lost_while_the_owner_stays_announced() {
+        loom::model(|| {
+            let mailbox = Arc::new(Mailbox::<u32, TestNotifier>::new(TestNotifier::default()));
+            let senders: Vec<_> = (0..2)
+                .map(|message| {
+                    let mailbox = mailbox.clone();
+                    loom::thread::spawn(move || mailbox.post(message).unwrap())
+                })
+                .collect();
+            let (mut read, mut other_events) = (Vec::new(), 1);
+            while read.len() < 2 {
+                mailbox.take(&mut read);
+                if read.len() < 2 && mailbox.announce_sleep_again() {
+                    match other_events {
+                        0 => mailbox.notifier().sleep(),
+                        _ => other_events -= 1,
+                    }
                 }
             }
             for sender in senders {

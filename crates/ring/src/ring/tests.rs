@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::command::Command;
+use crate::poll_events::PollEvents;
 use crate::segment::IoSegment;
 use crate::transfer::{NextOp, TransferMemory};
 use crate::wait::WaitOutput;
@@ -69,6 +70,217 @@ fn registered_and_plain_requests_read_the_same_bytes() {
         let (files, buffers) = (counters.fixed_files, counters.fixed_buffers);
         assert_eq!((files, buffers), if fixed { (1, 1) } else { (0, 0) });
     }
+}
+
+fn pinned(buffers: impl IntoIterator<Item = Buffer>) -> PinnedSlots<Reading> {
+    PinnedSlots::new(buffers.into_iter().map(|buffer| Reading { offset: 0, buffer }))
+}
+
+/// Pushes these slots, as far as they are taken.
+fn push_pinned(ring: &mut Ring<Reading>, slots: &mut PinnedSlots<Reading>, which: &[u32]) -> usize {
+    let Some(mut batch) = ring.pinned_batch(3, slots, which[0]) else { return 0 };
+    which.iter().take_while(|slot| batch.push(**slot, |reading| reading.offset = 4096)).count()
+}
+
+/// Keeps in place what has moved all bytes.
+struct KeepWhole<'s> {
+    slots: &'s PinnedSlots<Reading>,
+    ended: Vec<u32>,
+    others: Vec<TransferResult>,
+}
+
+impl TakePinned<Reading> for KeepWhole<'_> {
+    fn take_in_slot(&mut self, slot: u32, _: &Reading, result: StepResult) -> bool {
+        assert!(self.slots.get(slot).is_none(), "it is the ring's until it has ended");
+        let is_whole = result.is(4096);
+        self.ended.extend(is_whole.then_some(slot));
+        is_whole
+    }
+
+    fn take_other(&mut self, reading: CompletedTransfer<'_, Reading>, result: StepResult) {
+        self.others.push((reading.take(), result.get()));
+    }
+}
+
+/// Reaps. Returns the slots whose transfers stay, and all others.
+fn reap_pinned(
+    ring: &mut Ring<Reading>,
+    slots: &PinnedSlots<Reading>,
+) -> (Vec<u32>, Vec<TransferResult>) {
+    let mut taker = KeepWhole { slots, ended: Vec::new(), others: Vec::new() };
+    ring.reap_pinned(slots, &mut taker);
+    let KeepWhole { ended, mut others, .. } = taker;
+    others.extend(take_moved(ring));
+    (ended, others)
+}
+
+fn take_moved(ring: &mut Ring<Reading>) -> Vec<TransferResult> {
+    let moved = std::iter::from_fn(|| ring.moved_out());
+    moved.map(|(reading, result)| (reading, result.get())).collect()
+}
+
+#[test]
+fn pinned_transfers_stay_in_place_and_are_counted() {
+    let pool = BufferPool::new(4096, 4).unwrap();
+    for fixed in [true, false] {
+        let options =
+            RingOptions { fixed_files: fixed, fixed_buffers: fixed, ..RingOptions::default() };
+        let mut ring = ring(&options);
+        let mut slots = pinned(std::iter::from_fn(|| pool.get()));
+        for round in 1..=3 {
+            assert_eq!(push_pinned(&mut ring, &mut slots, &[2, 0, 2, 3]), 2, "one is in flight");
+            assert_eq!((ring.queued(), ring.in_flight(), ring.transfers_in_flight()), (2, 2, 2));
+            assert!(slots.get(0).is_none() && slots.get_mut(2).is_none() && slots.get(3).is_some());
+            assert_eq!(ring.remove(3), Err(Errno::BUSY));
+            ring.enter(2, None).unwrap();
+            assert_eq!(reap_pinned(&mut ring, &slots).0, [2, 0]);
+            assert_eq!(ring.in_flight(), 0);
+            for slot in [0, 2] {
+                let reading = slots.get_mut(slot).unwrap();
+                assert!(reading.buffer.iter().all(|byte| *byte == 7));
+                reading.buffer.fill(0);
+            }
+            let (files, buffers) = (ring.counters().fixed_files, ring.counters().fixed_buffers);
+            assert_eq!((files, buffers), if fixed { (2 * round, 2 * round) } else { (0, 0) });
+        }
+        assert_eq!(push_pinned(&mut ring, &mut slots, &[4]), 0, "there is no such slot");
+        assert!(slots.take(0).is_some());
+        assert_eq!(push_pinned(&mut ring, &mut slots, &[1, 0]), 1, "it is empty");
+        assert_eq!(ring.remove(3), Err(Errno::BUSY));
+        ring.enter(1, None).unwrap();
+        assert_eq!(reap_pinned(&mut ring, &slots).0, [1]);
+        assert_eq!(ring.remove(3), Ok(()));
+        assert_eq!(push_pinned(&mut ring, &mut slots, &[1]), 0, "there is no file");
+    }
+}
+
+#[test]
+fn pinned_transfers_of_other_memory_are_refused() {
+    let pool = BufferPool::new(4096, 2).unwrap();
+    let mut ring = ring(&RingOptions::default());
+    let mut slots = pinned([pool.get().unwrap(), Buffer::zeroed(4096), pool.get().unwrap()]);
+    assert_eq!(push_pinned(&mut ring, &mut slots, &[0, 1, 2]), 1, "in another region");
+    assert_eq!(push_pinned(&mut ring, &mut slots, &[1, 2]), 1);
+    ring.enter(2, None).unwrap();
+    assert_eq!(reap_pinned(&mut ring, &slots).0, [0, 1]);
+    let mut read_only = pinned(["read only".lend_for_write().unwrap()]);
+    assert_eq!(push_pinned(&mut ring, &mut read_only, &[0]), 0);
+    let mut wide = self::ring(&RingOptions { commands: true, ..RingOptions::default() });
+    assert_eq!(push_pinned(&mut wide, &mut slots, &[0]), 0);
+}
+
+/// Short steps, completions that are reaped without the owner, other transfers and waits.
+#[test]
+fn pinned_transfers_are_moved_out_unless_they_stay() {
+    let mut ring = ring(&RingOptions::default());
+    let mut slots = pinned([(); 3].map(|()| Buffer::zeroed(4096)));
+    let mut others = pinned([Buffer::zeroed(4096)]);
+    let file = Arc::new(eventfd(1, EventfdFlags::empty()).unwrap());
+    assert!(ring.push_wait(Wait::Poll { file, events: PollEvents::IN }, 9).is_ok());
+    assert!(ring.push(Reading { offset: 0, buffer: Buffer::zeroed(10) }).is_ok());
+    assert_eq!(push_pinned(&mut ring, &mut others, &[0]), 1);
+    let mut batch = ring.pinned_batch(3, &mut slots, 0).unwrap();
+    assert!(batch.push(0, |reading| reading.offset = 8000), "at the end of the file");
+    assert!(batch.push(1, |reading| reading.offset = 0));
+    drop(batch);
+    ring.enter(5, None).unwrap();
+    let (ended, mut moved) = reap_pinned(&mut ring, &slots);
+    assert_eq!(ended, [1]);
+    moved.sort_by_key(|(_, result)| result.unwrap());
+    let results: Vec<_> = moved.iter().map(|(_, result)| *result).collect();
+    assert_eq!(results, [Ok(10), Ok(192), Ok(4096)]);
+    assert!(matches!(ring.event(), Some(Event::Wait { tag: 9, .. })) && !ring.has_event());
+    assert!(slots.get(0).is_none() && others.get(0).is_none(), "they are empty");
+    let (short, _) = moved.swap_remove(1);
+    slots.put(0, short);
+    assert_eq!(slots.get(0).unwrap().offset, 8000);
+
+    assert_eq!(push_pinned(&mut ring, &mut slots, &[0, 1, 2]), 3);
+    ring.enter(3, None).unwrap();
+    assert!(reap_all(&mut ring).0.is_empty());
+    let reaped = take_moved(&mut ring);
+    assert!(reaped.len() == 3 && reaped.iter().all(|(_, result)| *result == Ok(4096)));
+    assert!((0..3).all(|slot| slots.take(slot).is_none()));
+    (0..).zip(reaped).for_each(|(slot, (reading, _))| slots.put(slot, reading));
+    assert_eq!(push_pinned(&mut ring, &mut slots, &[1]), 1);
+    ring.enter(1, None).unwrap();
+    assert!(matches!(ring.reap_one(), Some(Reaped::Event)));
+    assert!(ring.moved_out().is_some_and(|(reading, _)| reading.offset == 4096));
+    assert_eq!(ring.in_flight(), 0);
+}
+
+#[test]
+fn pinned_memory_in_flight_outlives_its_owner() {
+    let pool = BufferPool::new(4096, 3).unwrap();
+    let mut ring = ring(&RingOptions::default());
+    for round in 0..10 {
+        let mut slots = pinned(std::iter::from_fn(|| pool.get()));
+        assert_eq!(push_pinned(&mut ring, &mut slots, &[1, 2]), 2);
+        ring.enter(0, None).unwrap();
+        drop(slots);
+        assert_eq!(pool.available(), 1, "the kernel may use the others");
+        if round % 2 == 0 {
+            ring.enter(2, None).unwrap();
+            reap_all(&mut ring);
+            assert_eq!(take_moved(&mut ring).len(), 2);
+        } else {
+            ring = self::ring(&RingOptions::default());
+        }
+        assert_eq!(pool.available(), 3);
+        assert!(ring.pinned.tables() <= 1, "tables without owners are reused");
+    }
+}
+
+#[test]
+fn pinned_slots_change_their_ring_when_none_is_in_flight() {
+    let mut rings = [ring(&RingOptions::default()), ring(&RingOptions::default())];
+    let mut slots = pinned([(); 2].map(|()| Buffer::zeroed(4096)));
+    for turn in 0..6 {
+        let [one, other] = &mut rings;
+        let (one, other) = if turn % 2 == 0 { (one, other) } else { (other, one) };
+        assert_eq!(push_pinned(one, &mut slots, &[0]), 1);
+        assert_eq!(push_pinned(other, &mut slots, &[1]), 0, "they belong to the other ring");
+        assert!(reap_pinned(other, &slots).0.is_empty());
+        one.enter(1, None).unwrap();
+        assert_eq!(reap_pinned(one, &slots).0, [0]);
+        assert!(rings.iter().all(|ring| ring.pinned.tables() <= 1 && ring.in_flight() == 0));
+    }
+}
+
+#[test]
+fn a_cancel_reaches_pinned_transfers() {
+    let mut ring = ring(&RingOptions::default());
+    let mut slots = pinned([(); 2].map(|()| Buffer::zeroed(4096)));
+    assert_eq!(push_pinned(&mut ring, &mut slots, &[0, 1]), 2);
+    let mut seen = 0;
+    ring.cancel(|_| {
+        seen += 1;
+        true
+    });
+    assert_eq!((seen, ring.queued()), (2, 4));
+    while ring.in_flight() > 0 {
+        ring.enter(1, None).unwrap();
+        for (_, result) in reap_pinned(&mut ring, &slots).1 {
+            assert_eq!(result, Err(Errno::CANCELED));
+        }
+    }
+}
+
+#[test]
+fn a_pinned_batch_ends_where_the_submission_queue_does() {
+    let mut ring = Ring::new(&RingOptions::default()).unwrap();
+    ring.install_nop(3).unwrap();
+    let limit = ring.transfer_limit;
+    let which: Vec<_> = (0..2 * limit).collect();
+    let mut slots = pinned(which.iter().map(|_| Buffer::zeroed(4096)));
+    assert_eq!(push_pinned(&mut ring, &mut slots, &which), limit as usize);
+    assert_eq!(push_pinned(&mut ring, &mut slots, &which[limit as usize..]), 0);
+    assert!(ring.push(Reading { offset: 0, buffer: Buffer::zeroed(4096) }).is_ok(), "it submits");
+    assert_eq!(push_pinned(&mut ring, &mut slots, &which[limit as usize..]), limit as usize - 1);
+    ring.enter(2 * limit, None).unwrap();
+    let (ended, others) = reap_pinned(&mut ring, &slots);
+    assert_eq!((ended.len(), others.len()), (2 * limit as usize - 1, 1));
+    assert_eq!(others[0].1, Ok(4096));
 }
 
 #[test]
@@ -200,7 +412,7 @@ fn a_message_that_fails_later_signals_the_targets_eventfd() {
 }
 
 #[test]
-fn dropping_a_ring_waits_for_its_messages() {
+fn dropping_a_ring_wakes_the_targets_of_its_messages() {
     let (mut ring, event) = (ring(&RingOptions::default()), event());
     assert!(ring.push_message(event.as_fd(), &event).is_some());
     drop(ring);

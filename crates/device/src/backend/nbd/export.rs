@@ -91,6 +91,7 @@ impl Export {
             max_transfer: maximum - maximum % block_size,
             volatile_cache,
             fua: self.has(export_flags::SEND_FUA) || !volatile_cache,
+            durable_writes: self.has(export_flags::SEND_FUA) || !volatile_cache,
             discard: self.has(export_flags::SEND_TRIM).then_some(discard),
             write_zeroes: self.has(export_flags::SEND_WRITE_ZEROES),
             read_only: is_read_only || access == Access::Read,

@@ -173,6 +173,7 @@ impl Format {
             max_transfer: self.max_transfer(controller, kernel),
             volatile_cache: controller.volatile_cache,
             fua: true,
+            durable_writes: true,
             discard: has_discard.then_some(discard),
             write_zeroes: controller.supports_write_zeroes && kernel.max_zeroed > 0,
             read_only: false,

@@ -20,6 +20,8 @@ pub enum WriteCache {
     None,
     /// A flush makes completed writes durable; a durable write (FUA) needs no flush.
     VolatileWithFua,
+    /// The same, but a durable write is followed by a flush in the same request (`RWF_DSYNC` without FUA).
+    VolatileWithDsync,
     /// Only a flush makes completed writes durable.
     Volatile,
 }
@@ -159,7 +161,8 @@ impl SimOptions {
             memory_alignment: SECTOR as u32,
             max_transfer: self.max_transfer,
             volatile_cache: self.cache != WriteCache::None,
-            fua: self.cache != WriteCache::Volatile,
+            fua: matches!(self.cache, WriteCache::None | WriteCache::VolatileWithFua),
+            durable_writes: self.cache != WriteCache::Volatile,
             discard: Some(Discard { granularity: self.block_size, max_bytes: 1 << 30 }),
             write_zeroes: true,
             read_only: false,

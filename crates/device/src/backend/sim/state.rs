@@ -160,7 +160,7 @@ pub(super) fn check_request(
     if moves && !request.ranges().all(aligned) {
         return Err(Errno::INVAL);
     }
-    if request.durability == Durability::Durable && !geometry.fua {
+    if request.durability == Durability::Durable && !geometry.durable_writes {
         return Err(Errno::OPNOTSUPP);
     }
     let room = size.saturating_sub(address);
