@@ -45,6 +45,15 @@ impl BlockIo {
         BlockIo { device: device.clone() }
     }
 
+    /// The durability of writes that are to be durable when they end: with [`Durability::Volatile`] a flush has to
+    /// follow.
+    pub(crate) fn fua(&self) -> Durability {
+        match self.device.geometry().fua {
+            true => Durability::Durable,
+            false => Durability::Volatile,
+        }
+    }
+
     /// Number of whole blocks that the device has, as far as it was noticed.
     pub(crate) fn count(&self) -> u64 {
         self.device.size() / BLOCK
@@ -91,13 +100,23 @@ impl BlockIo {
     /// # Errors
     /// The device's; EIO when the device ends before the last block.
     pub(crate) fn write(&self, start: u64, bytes: Buffer) -> Result<(), Errno> {
+        self.write_with(start, bytes, Durability::Volatile)
+    }
+
+    /// [`Self::write`] with this durability: [`Durability::Durable`] only for a device with FUA.
+    pub(crate) fn write_with(
+        &self,
+        start: u64,
+        bytes: Buffer,
+        durability: Durability,
+    ) -> Result<(), Errno> {
         let length = bytes.len() as u64;
         if start * BLOCK + length > self.device.size() {
             // It would make a file longer.
             return Err(Errno::IO);
         }
         let payload = Payload::Buffer(bytes);
-        let (_, done) = self.perform(Op::Write, start * BLOCK, payload, Durability::Volatile)?;
+        let (_, done) = self.perform(Op::Write, start * BLOCK, payload, durability)?;
         if done == length { Ok(()) } else { Err(Errno::IO) }
     }
 

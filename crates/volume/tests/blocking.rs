@@ -1,4 +1,5 @@
-//! Calls that block a thread whose own reactor has operations in flight: the reactor goes on meanwhile.
+//! Calls that block a thread whose own reactor has operations in flight: the reactor goes on meanwhile. And commits
+//! in the thread that blocks for them.
 
 mod fixture;
 
@@ -13,11 +14,12 @@ use std::time::Duration;
 use fixture::{create, formatted};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use uringfs_buffer::{Buffer, BufferPool};
-use uringfs_device::backend::sim::{Sim, SimOptions};
+use uringfs_device::backend::sim::{Crash, Sim, SimOptions, WriteCache};
 use uringfs_device::queue::QueueKind;
+use uringfs_device::{Device, Errno, Op};
 use uringfs_file::{File, Tokens};
 use uringfs_reactor::{Reactor, ReactorOptions, Token};
-use uringfs_volume::{FormatOptions, OpenOptions, Volume};
+use uringfs_volume::{FormatOptions, OpenOptions, Statistics, Volume};
 
 /// A wait that takes so long never ends.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -187,4 +189,74 @@ fn a_foreign_loop_learns_of_completions_that_a_blocking_call_has_collected() {
         reactor.turn().unwrap();
         assert_eq!(tokens(&reactor, 0), [1]);
     });
+}
+
+/// The commits since `before`: all, and those of callers.
+fn commits_since(volume: &Volume, before: &Statistics) -> [u64; 2] {
+    let now = volume.statistics();
+    [now.commits - before.commits, now.commits_in_place - before.commits_in_place]
+}
+
+#[test]
+fn a_thread_without_a_reactor_commits_itself() {
+    for cache in [WriteCache::VolatileWithFua, WriteCache::Volatile] {
+        let sim = Sim::new(SimOptions::new(64 << 20).cache(cache));
+        let volume = formatted(&sim);
+        volume.sync().unwrap();
+        let before = volume.statistics();
+        for number in 0..20 {
+            volume.create_dir_with_mode(format!("/{number}"), 0o700).unwrap();
+            volume.sync().unwrap();
+            let image = sim.crash_image(Crash::LoseAll);
+            let after = Volume::open_on(Device::new(image).unwrap()).unwrap();
+            assert!(after.symlink_metadata(format!("/{number}")).is_ok(), "{cache:?}");
+        }
+        assert_eq!(commits_since(&volume, &before), [20, 20], "{cache:?}");
+    }
+}
+
+#[test]
+fn a_thread_with_a_reactor_and_a_task_leave_their_commits_to_the_commit_thread() {
+    let volume = formatted(&Sim::new(SimOptions::new(64 << 20)));
+    volume.sync().unwrap();
+    let reactor = Reactor::new(ReactorOptions::default()).unwrap();
+    let before = volume.statistics();
+    volume.create_dir_with_mode("/by-thread", 0o700).unwrap();
+    volume.sync().unwrap();
+    let volume = volume.as_async();
+    reactor.block_on(async {
+        volume.create_dir_with_mode("/in-task", 0o700).await.unwrap();
+        volume.sync().await.unwrap();
+    });
+    assert_eq!(commits_since(volume.volume(), &before), [2, 0]);
+    drop(reactor);
+    volume.volume().sync().unwrap();
+    assert_eq!(commits_since(volume.volume(), &before), [3, 1]);
+}
+
+#[test]
+fn a_failed_step_of_a_commit_in_place_stops_the_volume_and_is_no_success() {
+    let [by_fua, flushed] = [WriteCache::VolatileWithFua, WriteCache::Volatile];
+    // The flush of the data, both copies of the log record, and the flush of these.
+    for (cache, op, number) in [
+        (by_fua, Op::Flush, 1),
+        (by_fua, Op::Write, 1),
+        (by_fua, Op::Write, 2),
+        (flushed, Op::Flush, 2),
+    ] {
+        let context = format!("{cache:?}, {op:?} {number}");
+        let sim = Sim::new(SimOptions::new(64 << 20).cache(cache));
+        let volume = formatted(&sim);
+        volume.sync().unwrap();
+        volume.create_dir_with_mode("/durable", 0o700).unwrap();
+        volume.sync().unwrap();
+        volume.create_dir_with_mode("/perhaps", 0o700).unwrap();
+        sim.fail_nth(op, number, Errno::IO);
+        assert_eq!(volume.sync().unwrap_err().errno(), Errno::IO, "{context}");
+        assert!(volume.is_read_only() && volume.sync().is_err(), "{context}");
+        assert!(volume.close().is_err(), "{context}");
+        let image = sim.crash_image(Crash::LoseAll);
+        let after = Volume::open_on(Device::new(image).unwrap()).unwrap();
+        assert!(after.symlink_metadata("/durable").is_ok(), "{context}");
+    }
 }

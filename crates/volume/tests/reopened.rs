@@ -7,7 +7,7 @@ mod fixture;
 use fixture::{create, formatted, reactor};
 use uringfs_buffer::Buffer;
 use uringfs_device::backend::sim::{
-    Action, Crash, CrashPlan, Event, Fault, Rule, Sim, SimOptions, When,
+    Action, Crash, CrashPlan, Event, Fault, Rule, Sim, SimOptions, When, WriteCache,
 };
 use uringfs_device::{Device, Errno, Op};
 use uringfs_file::{File, FileOptions};
@@ -16,6 +16,13 @@ use uringfs_volume::{FormatOptions, OpenOptions, Rename, Volume};
 
 const SIZE: u64 = 16 << 20;
 const SEEDS: u64 = 40;
+
+/// With FUA a commit flushes the data only, without it also the log.
+const CACHES: [WriteCache; 2] = [WriteCache::VolatileWithFua, WriteCache::Volatile];
+
+fn new_sim(cache: WriteCache) -> Sim {
+    Sim::new(SimOptions::new(SIZE).cache(cache))
+}
 
 fn open(sim: &Sim) -> Volume {
     Volume::open_on(Device::new(sim.clone()).unwrap()).unwrap()
@@ -40,8 +47,8 @@ fn foreign_bytes(image: Sim, reactor: &Reactor) -> usize {
 }
 
 /// A volume in which the durable file `/f` has nearly all blocks, and the number of its bytes.
-fn filled(reactor: &Reactor) -> (Sim, Volume, usize) {
-    let sim = Sim::new(SimOptions::new(SIZE));
+fn filled(cache: WriteCache, reactor: &Reactor) -> (Sim, Volume, usize) {
+    let sim = new_sim(cache);
     let volume = formatted(&sim);
     let file = create(&volume, "/f");
     let bytes = (volume.statistics().free_blocks as usize - 200) * 4096;
@@ -68,21 +75,25 @@ fn nothing_of_g_is_in_f(sim: &Sim, bytes: usize, reactor: &Reactor) {
 }
 
 #[test]
-fn blocks_freed_by_a_commit_with_a_failed_flush_are_not_reused() {
+fn blocks_freed_by_a_commit_with_a_failed_log_record_are_not_reused() {
     let reactor = reactor();
-    let (sim, volume, bytes) = filled(&reactor);
-    volume.remove_file("/f").unwrap();
-    // The first flush is that of the data, the second that of the log.
-    sim.fail_nth(Op::Flush, 2, Errno::IO);
-    volume.sync().unwrap_err();
-    drop(volume);
-    nothing_of_g_is_in_f(&sim, bytes, &reactor);
+    // The first flush is that of the data, the second that of the log. By FUA the first write is durable, the second
+    // not.
+    for (cache, op) in CACHES.into_iter().zip([Op::Write, Op::Flush]) {
+        let (sim, volume, bytes) = filled(cache, &reactor);
+        volume.remove_file("/f").unwrap();
+        sim.fail_nth(op, 2, Errno::IO);
+        volume.sync().unwrap_err();
+        drop(volume);
+        sim.clear_faults();
+        nothing_of_g_is_in_f(&sim, bytes, &reactor);
+    }
 }
 
 #[test]
 fn blocks_freed_by_the_commit_of_a_killed_writer_are_not_reused() {
     let reactor = reactor();
-    let (sim, volume, bytes) = filled(&reactor);
+    let (sim, volume, bytes) = filled(WriteCache::Volatile, &reactor);
     let killed = sim.crash_image(Crash::KeepAll);
     sim.restart_record();
     volume.remove_file("/f").unwrap();
@@ -109,8 +120,8 @@ fn blocks_freed_by_the_commit_of_a_killed_writer_are_not_reused() {
 fn a_sync_after_reopening_covers_a_commit_with_a_failed_flush() {
     let reactor = reactor();
     // Each flush of the sync, and those of the checkpoint that closes the volume.
-    for nth in 1..8 {
-        let sim = Sim::new(SimOptions::new(SIZE));
+    for (nth, cache) in (1..8).flat_map(|nth| CACHES.map(|cache| (nth, cache))) {
+        let sim = new_sim(cache);
         let volume = formatted(&sim);
         create(&volume, "/old");
         volume.sync().unwrap();
@@ -126,7 +137,7 @@ fn a_sync_after_reopening_covers_a_commit_with_a_failed_flush() {
             opened.is_ok_and(|file| reactor.block_on(file.sync_all()).is_ok())
         });
         let path = path.expect("the file has one of its names");
-        assert!(synced.is_err() || path == "/new", "flush {nth}");
+        assert!(synced.is_err() || path == "/new", "{cache:?}, flush {nth}");
         for seed in 0..SEEDS {
             let volume = open(&sim.crash_image(Crash::Seeded(seed)));
             volume.open_with(path, OpenOptions::new().read(true).write(true).direct(true)).unwrap();
@@ -136,7 +147,7 @@ fn a_sync_after_reopening_covers_a_commit_with_a_failed_flush() {
 
 #[test]
 fn a_read_only_volume_is_not_written_after_a_failed_flush() {
-    let sim = Sim::new(SimOptions::new(SIZE));
+    let sim = new_sim(WriteCache::Volatile);
     let volume = formatted(&sim);
     create(&volume, "/a");
     sim.fail_nth(Op::Flush, 2, Errno::IO);

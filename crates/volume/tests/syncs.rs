@@ -6,6 +6,8 @@ mod fixture;
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Condvar, Mutex};
 use std::task::Poll;
 use std::time::Instant;
 
@@ -13,10 +15,10 @@ use fixture::{create, formatted, reactor};
 use uringfs_buffer::Buffer;
 use uringfs_cache::Cache as PageCache;
 use uringfs_device::backend::sim::{Crash, Fault, Rule, Sim, SimOptions, When, WriteCache};
-use uringfs_device::{Device, Errno, Op};
+use uringfs_device::{Backend, Device, Errno, Geometry, KernelTarget, Op, Queue, Request};
 use uringfs_file::File;
 use uringfs_reactor::Reactor;
-use uringfs_volume::{BlockOwner, ErrorEvent, InodeNumber, OpenOptions, Volume};
+use uringfs_volume::{BlockOwner, ErrorEvent, FormatOptions, InodeNumber, OpenOptions, Volume};
 
 const BLOCK: usize = 4096;
 
@@ -140,7 +142,7 @@ fn a_datasync_covers_writes_of_a_closed_handle() {
 
 #[test]
 fn a_durable_write_over_an_uncommitted_one_is_durable() {
-    for cache in [WriteCache::Volatile, WriteCache::None] {
+    for cache in [WriteCache::Volatile, WriteCache::VolatileWithDsync, WriteCache::None] {
         let (sim, volume) = new_volume_on(Sim::new(SimOptions::new(16 << 20).cache(cache)));
         let reactor = reactor();
         let file = create(&volume, "/f");
@@ -170,6 +172,114 @@ fn a_failed_flush_stops_the_volume_for_all() {
     assert_eq!(reactor.block_on(other.sync_data()), Err(Errno::IO));
     assert!(volume.sync().is_err());
     assert!(volume.create_dir_with_mode("/d", 0o700).is_err());
+}
+
+/// A volume on a device without FUA whose durable writes flush, and a durable file.
+fn new_volume_with_dsync(reactor: &Reactor) -> (Sim, Volume, File) {
+    let options = SimOptions::new(16 << 20).cache(WriteCache::VolatileWithDsync);
+    let (sim, volume) = new_volume_on(Sim::new(options));
+    let file = create(&volume, "/f");
+    write(reactor, &file, 1, 0);
+    volume.sync().unwrap();
+    (sim, volume, file)
+}
+
+#[test]
+fn a_failed_flush_of_a_durable_write_stops_the_volume() {
+    // The request writes and flushes, and EIO does not say which of them has failed, also if it fails again.
+    for when in [When::Nth(1), When::From(1)] {
+        let reactor = reactor();
+        let (sim, volume, file) = new_volume_with_dsync(&reactor);
+        sim.inject(Rule::new(Op::Write, when, Fault::Error(Errno::IO)));
+        let durable = file.write_durably(Buffer::copy_of(&[2; BLOCK]), 0);
+        assert_eq!(reactor.block_on(durable).0, Err(Errno::IO));
+        sim.clear_faults();
+        assert!(volume.is_read_only() && volume.sync().is_err());
+        assert_eq!(reactor.block_on(file.sync_data()), Err(Errno::IO));
+        assert_eq!(first_byte(&reactor, &after_a_cut(&sim), "/f"), Ok(1));
+    }
+}
+
+#[test]
+fn a_durable_write_that_cannot_be_written_fails_alone() {
+    let reactor = reactor();
+    let (sim, volume, file) = new_volume_with_dsync(&reactor);
+    sim.inject(Rule::new(Op::Write, When::From(1), Fault::Error(Errno::NOSPC)));
+    let durable = file.write_durably(Buffer::copy_of(&[2; BLOCK]), 0);
+    assert_eq!(reactor.block_on(durable).0, Err(Errno::NOSPC));
+    sim.clear_faults();
+    assert!(!volume.is_read_only());
+    let durable = file.write_durably(Buffer::copy_of(&[3; BLOCK]), 0);
+    assert_eq!(reactor.block_on(durable).0, Ok(BLOCK));
+    assert_eq!(first_byte(&reactor, &after_a_cut(&sim), "/f"), Ok(3));
+}
+
+/// A simulated device with a gate for the flushes of commits: those outside of its queues.
+struct Gated {
+    sim: Sim,
+    is_open: Arc<(Mutex<bool>, Condvar)>,
+    arrived: Mutex<Sender<()>>,
+}
+
+impl Backend for Gated {
+    fn geometry(&self) -> &Geometry {
+        self.sim.geometry()
+    }
+
+    fn description(&self) -> String {
+        self.sim.description()
+    }
+
+    fn kernel_target(&self) -> KernelTarget<'_> {
+        self.sim.kernel_target()
+    }
+
+    fn perform(&self, request: &mut Request) -> Result<u32, Errno> {
+        let (is_open, opened) = &*self.is_open;
+        if request.op == Op::Flush {
+            let open = is_open.lock().unwrap();
+            if !*open {
+                self.arrived.lock().unwrap().send(()).unwrap();
+            }
+            drop(opened.wait_while(open, |open| !*open).unwrap());
+        }
+        self.sim.perform(request)
+    }
+
+    fn own_queue(&self, depth: usize) -> Option<Box<dyn Queue>> {
+        self.sim.own_queue(depth)
+    }
+}
+
+#[test]
+fn a_commit_ends_before_its_log_record_if_another_flush_has_failed() {
+    let sim = Sim::new(SimOptions::new(16 << 20));
+    let is_open = Arc::new((Mutex::new(true), Condvar::new()));
+    let (arrived, arrivals) = channel();
+    let gated = Gated { sim: sim.clone(), is_open: is_open.clone(), arrived: Mutex::new(arrived) };
+    let volume = Volume::create_on(Device::new(gated).unwrap(), &FormatOptions::new()).unwrap();
+    let set_open = |open| {
+        *is_open.0.lock().unwrap() = open;
+        is_open.1.notify_all();
+    };
+    let (reactor, file) = (reactor(), create(&volume, "/f"));
+    write(&reactor, &file, 1, 0);
+    volume.sync().unwrap();
+    set_open(false);
+    volume.create_dir_with_mode("/made", 0o700).unwrap();
+    std::thread::scope(|scope| {
+        let commit = scope.spawn(|| volume.sync());
+        arrivals.recv().unwrap();
+        // The commit has taken its changes, and is about to flush.
+        write(&reactor, &file, 2, 0);
+        sim.fail_nth(Op::Flush, 1, Errno::IO);
+        assert_eq!(reactor.block_on(file.sync_data()), Err(Errno::IO));
+        set_open(true);
+        assert!(commit.join().unwrap().is_err());
+    });
+    let image = sim.crash_image(Crash::KeepAll);
+    let after = Volume::open_on(Device::new(image).unwrap()).unwrap();
+    assert!(after.symlink_metadata("/made").is_err(), "the record was written after the failure");
 }
 
 #[test]

@@ -35,8 +35,8 @@ const MAX_TRANSFER: u32 = 1 << 30;
 /// btrfs, f2fs (`FALLOC_FL_ZERO_RANGE` in fallocate(2)).
 const ZEROING: [u64; 4] = [0xef53, 0x5846_5342, 0x9123_683e, 0xf2f5_2010];
 
-/// The magic numbers of file systems that execute `RWF_DSYNC` of a direct write, by a flush or by FUA: ext2 to ext4,
-/// XFS, btrfs, f2fs, tmpfs. Others may ignore it (FUSE, 9p and SMB do), so a write there needs a flush after it.
+/// The magic numbers of file systems that execute `RWF_DSYNC` of a direct write, by a flush or by FUA: ext2 to ext4, XFS,
+/// btrfs, f2fs, tmpfs. Others may ignore it (FUSE, 9p and SMB do), so a write there needs a flush after it.
 const SYNCING: [u64; 5] = [0xef53, 0x5846_5342, 0x9123_683e, 0xf2f5_2010, 0x0102_1994];
 
 /// When the blocks of a new file are allocated.

@@ -69,8 +69,8 @@ impl SlowdownDetector {
         self.clock.coarse()
     }
 
-    /// Any batch has ended, of so many bytes, that began at `begin` of [`Self::coarse_now`]. `has_flushed` says
-    /// whether a call waited for a flush.
+    /// Any batch has ended, of so many bytes, that began at `begin` of [`Self::coarse_now`]. `has_flushed` says whether a
+    /// call waited for a flush.
     #[inline]
     pub(crate) fn end_any(
         &mut self,

@@ -1,5 +1,6 @@
 //! The redo log: commits that redb does not have yet. A commit to the log is one record, and costs
-//! one flush and no page. At a checkpoint redb takes all records together.
+//! one flush (or none besides its writes, where these are durable by FUA) and no page. At a
+//! checkpoint redb takes all records together.
 //!
 //! The log has two copies, in the two halves of its run. Records follow each other from the
 //! beginning of a half, each in whole blocks, at the same position in both halves. They are
@@ -23,7 +24,7 @@ use std::ops::Bound;
 
 use crc_fast::{CrcAlgorithm, checksum as crc_checksum};
 use uringfs_buffer::Buffer;
-use uringfs_device::Errno;
+use uringfs_device::{Durability, Errno};
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -169,13 +170,16 @@ impl RedoLog {
         let Some(number) = self.last_number.checked_add(1) else { return Ok(false) };
         let Some(record) = encode_record(batch, number, room as usize) else { return Ok(false) };
         let length = record.len() as u64 / BLOCK;
+        let durability = blocks.fua();
         for half in self.halves() {
             let block = half + self.next_block;
-            blocks.write(block, Buffer::copy_of(&record)).map_err(|errno| {
+            blocks.write_with(block, Buffer::copy_of(&record), durability).map_err(|errno| {
                 Error::io(format!("writing the catalog's log, block {block}"), errno)
             })?;
         }
-        blocks.flush().map_err(|errno| Error::io("flushing the catalog's log", errno))?;
+        if durability == Durability::Volatile {
+            blocks.flush().map_err(|errno| Error::io("flushing the catalog's log", errno))?;
+        }
         self.next_block += length;
         self.last_number = number;
         Ok(true)

@@ -300,7 +300,7 @@ impl VolumeShared {
     fn after_commit<T>(&self) -> AllocOutcome<T> {
         let group_commit = self.group_commit.clone();
         let next = group_commit.next();
-        AllocOutcome::AfterCommit(group_commit.wait_async(next))
+        AllocOutcome::AfterCommit(group_commit.wait(next))
     }
 
     /// Sets a file's size in bytes; frees the blocks beyond a smaller one.

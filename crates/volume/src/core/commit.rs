@@ -45,7 +45,7 @@ struct CommitSet {
 
 impl VolumeShared {
     /// Makes all changes durable, unless the device has become too small for the volume: then what was written before may
-    /// be gone, and nothing is acknowledged.
+    /// be gone, and nothing is acknowledged. Blocks the thread.
     pub(crate) fn commit(self: &Arc<Self>, group_commit: &GroupCommit) -> Result<(), CommitError> {
         let check_size = || self.size_watch.check().map_err(|_| CommitError::Stopped);
         check_size()?;
@@ -72,6 +72,10 @@ impl VolumeShared {
             self.catalog.release_pins();
         }
         self.blocks.flush().map_err(|errno| Error::io("flushing file data", errno))?;
+        // A flush that failed elsewhere may have lost the data, and this one succeeded nevertheless.
+        if group_commit.has_failed() {
+            return Err(CommitError::Stopped);
+        }
         self.extend_catalog(&catalog_growth)?;
         let mut batch = changes.to_batch();
         if !catalog_growth.is_empty() {

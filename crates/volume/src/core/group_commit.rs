@@ -1,7 +1,10 @@
-//! Group commit: callers request a commit by number and wait; one thread commits for all of them.
+//! Group commit: callers request a commit by number and wait; the commit thread commits for all of them. A thread that
+//! finds no other commit in progress or waited for commits itself ([`GroupCommit::commit_in_place`]), so that no thread
+//! has to wake.
 
 use std::collections::BTreeMap;
 use std::future::poll_fn;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::task::{Poll, Waker};
 use std::thread::JoinHandle;
@@ -14,10 +17,11 @@ use uringfs_sync::{Condvar, Mutex};
 use crate::error::Error;
 use crate::records::overlay::CommitNumber;
 
-/// The meeting point of waiters and the commit thread.
+/// The meeting point of waiters and those that commit.
 #[derive(Default)]
 pub(crate) struct GroupCommit {
     state: Mutex<GroupCommitState>,
+    /// For the commit thread, and for [`Self::wait_until_paused`].
     changed: Condvar,
     /// In the child of a fork the commit thread is missing.
     fork: ForkDetector,
@@ -51,14 +55,16 @@ struct GroupCommitState {
     /// A commit has failed: no later change becomes durable.
     has_failed: bool,
     is_closing: bool,
-    /// A commit is writing to the device.
+    /// A commit is writing to the device. There is one at a time.
     is_committing: bool,
     /// No commit begins, except the last at the volume's end.
     is_paused: bool,
-    /// Tasks, in the order of their arrival.
+    /// Tasks and blocked threads, in the order of their arrival.
     waiters: BTreeMap<u64, (CommitNumber, Waker)>,
-    /// Tasks that have arrived so far.
+    /// Waiters that have arrived so far.
     arrivals: u64,
+    /// Commits of callers.
+    in_place: u64,
 }
 
 impl GroupCommit {
@@ -70,6 +76,11 @@ impl GroupCommit {
     /// The commit that will hold a change made now.
     pub(crate) fn next(&self) -> CommitNumber {
         self.state.lock().begun + 1
+    }
+
+    /// Commits that their callers have made, without the commit thread.
+    pub(crate) fn in_place(&self) -> u64 {
+        self.state.lock().in_place
     }
 
     /// True after a failed commit: no change made now becomes durable. False in the child of a fork, which takes no lock.
@@ -99,27 +110,11 @@ impl GroupCommit {
         }
     }
 
-    /// Requests a commit and blocks until it has ended.
+    /// Requests a commit and waits until it has ended.
     ///
     /// # Errors
     /// ENOSPC when the catalog was full; EIO when this commit or an earlier one failed; ECHILD in the child of a fork.
-    pub(crate) fn wait(&self, number: CommitNumber) -> Result<(), Errno> {
-        if self.is_forked() {
-            return Err(Errno::CHILD);
-        }
-        let mut state = self.state.lock();
-        state.requested = state.requested.max(number);
-        self.changed.notify_all();
-        loop {
-            match state.outcome(number) {
-                Some(outcome) => return outcome,
-                None => self.changed.wait(&mut state),
-            }
-        }
-    }
-
-    /// [`Self::wait`] for a task.
-    pub(crate) fn wait_async(self: Arc<Self>, number: CommitNumber) -> CommitFuture {
+    pub(crate) fn wait(self: Arc<Self>, number: CommitNumber) -> CommitFuture {
         let mut ticket = None;
         Box::pin(poll_fn(move |context| {
             if self.is_forked() {
@@ -145,6 +140,32 @@ impl GroupCommit {
                 }
             }
         }))
+    }
+
+    /// Makes commit `number` in this thread, which blocks. Does nothing if another commit is in progress or waited
+    /// for, or if none may begin: then the commit thread makes it. [`Self::wait`] returns how it has ended.
+    pub(crate) fn commit_in_place(
+        &self,
+        number: CommitNumber,
+        commit: impl FnOnce(&Self) -> Result<(), CommitError>,
+    ) {
+        if self.is_forked() {
+            return;
+        }
+        {
+            let mut state = self.state.lock();
+            let is_next = number == state.begun + 1 && state.requested <= state.begun;
+            let is_held_back = state.is_paused || state.is_closing || state.has_failed;
+            if !is_next || is_held_back || state.is_committing {
+                return;
+            }
+            state.requested = number;
+            state.is_committing = true;
+            state.in_place += 1;
+        }
+        // The panic hook has reported a panic; no waiter is acknowledged.
+        let outcome = catch_unwind(AssertUnwindSafe(|| commit(self)));
+        self.end(outcome.unwrap_or(Err(CommitError::Stopped)));
     }
 
     /// Requests a commit without waiting.
@@ -173,47 +194,55 @@ impl GroupCommit {
         self.changed.notify_all();
     }
 
-    /// Runs `commit` whenever one is requested, until the volume is closed, and then once more.
+    /// Runs `commit` whenever one is requested that no caller makes, until the volume is closed, and then once more.
     ///
     /// # Errors
     /// Why the last changes are in no successful commit.
     fn run(&self, mut commit: impl FnMut(&Self) -> Result<(), CommitError>) -> Result<(), Errno> {
         let _fail_on_exit = FailOnExit(self);
-        let mut state = self.state.lock();
         loop {
-            while (state.requested <= state.begun || state.is_paused) && !state.is_closing {
-                self.changed.wait(&mut state);
+            {
+                let mut state = self.state.lock();
+                while !state.is_due() {
+                    self.changed.wait(&mut state);
+                }
+                let last = state.is_closing && state.requested <= state.begun;
+                if last || state.has_failed {
+                    return match state.refused {
+                        _ if state.has_failed => Err(Errno::IO),
+                        Some((refused, errno)) if refused > state.durable => Err(errno),
+                        _ => Ok(()),
+                    };
+                }
+                state.is_committing = true;
             }
-            let last = state.is_closing && state.requested <= state.begun;
-            if last || state.has_failed {
-                return match state.refused {
-                    _ if state.has_failed => Err(Errno::IO),
-                    Some((refused, errno)) if refused > state.durable => Err(errno),
-                    _ => Ok(()),
-                };
-            }
-            state.is_committing = true;
-            drop(state);
             let outcome = commit(self);
-            state = self.state.lock();
-            state.is_committing = false;
-            match outcome {
-                // Unless a flush failed elsewhere meanwhile.
-                Ok(()) if !state.has_failed => state.durable = state.begun,
-                Ok(()) => {}
-                Err(CommitError::CatalogFull(errno)) => state.refused = Some((state.begun, errno)),
-                Err(CommitError::Stopped) => state.has_failed = true,
-            }
-            let done = if state.has_failed { CommitNumber::MAX } else { state.begun };
-            let waiters = std::mem::take(&mut state.waiters).into_iter();
-            let (ended, waiters) = waiters.partition(|(_, (number, _))| *number <= done);
-            state.waiters = waiters;
-            let ended: BTreeMap<u64, (CommitNumber, Waker)> = ended;
-            self.changed.notify_all();
-            drop(state);
-            ended.into_values().for_each(|(_, waker)| waker.wake());
-            state = self.state.lock();
+            self.end(outcome);
         }
+    }
+
+    /// Ends the commit in progress, and wakes its waiters.
+    fn end(&self, outcome: Result<(), CommitError>) {
+        let mut state = self.state.lock();
+        state.is_committing = false;
+        match outcome {
+            // Unless a flush failed elsewhere meanwhile.
+            Ok(()) if !state.has_failed => state.durable = state.begun,
+            Ok(()) => {}
+            Err(CommitError::CatalogFull(errno)) => state.refused = Some((state.begun, errno)),
+            Err(CommitError::Stopped) => state.has_failed = true,
+        }
+        let done = if state.has_failed { CommitNumber::MAX } else { state.begun };
+        let waiters = std::mem::take(&mut state.waiters).into_iter();
+        let (ended, waiters) = waiters.partition(|(_, (number, _))| *number <= done);
+        state.waiters = waiters;
+        let ended: BTreeMap<u64, (CommitNumber, Waker)> = ended;
+        // The commit thread sleeps on if there is nothing to do: its wake would cost a caller more than the commit.
+        if state.is_due() || state.is_paused {
+            self.changed.notify_all();
+        }
+        drop(state);
+        ended.into_values().for_each(|(_, waker)| waker.wake());
     }
 
     /// Begins the commit: later changes go into the next. The caller holds the lock of what it commits.
@@ -239,6 +268,12 @@ impl GroupCommitState {
             Some((refused, errno)) if refused >= number => Some(Err(errno)),
             _ => None,
         }
+    }
+
+    /// The commit thread has something to do.
+    fn is_due(&self) -> bool {
+        let may_begin = self.requested > self.begun && !self.is_paused;
+        !self.is_committing && (may_begin || self.is_closing)
     }
 }
 
@@ -295,6 +330,12 @@ mod tests {
     use std::sync::mpsc::{Receiver, Sender, channel};
     use std::task::{Context, Wake};
 
+    use uringfs_sync::park_on;
+
+    fn wait(group_commit: &Arc<GroupCommit>, number: CommitNumber) -> Result<(), Errno> {
+        park_on(group_commit.clone().wait(number))
+    }
+
     #[test]
     fn waiters_share_commits_and_each_gets_its_change_durable() {
         let group_commit = Arc::new(GroupCommit::default());
@@ -314,7 +355,7 @@ mod tests {
                 scope.spawn(|| {
                     for _ in 0..100 {
                         let mine = changes.fetch_add(1, Ordering::SeqCst) + 1;
-                        assert_eq!(group_commit.wait(group_commit.next()), Ok(()));
+                        assert_eq!(wait(&group_commit, group_commit.next()), Ok(()));
                         assert!(durable.load(Ordering::SeqCst) >= mine);
                     }
                 });
@@ -338,10 +379,10 @@ mod tests {
             drop,
         );
         let first = group_commit.next();
-        assert_eq!(group_commit.wait(first), Ok(()));
-        assert_eq!(group_commit.wait(group_commit.next()), Err(Errno::IO));
-        assert_eq!(group_commit.wait(group_commit.next()), Err(Errno::IO));
-        assert_eq!(group_commit.wait(first), Ok(()));
+        assert_eq!(wait(&group_commit, first), Ok(()));
+        assert_eq!(wait(&group_commit, group_commit.next()), Err(Errno::IO));
+        assert_eq!(wait(&group_commit, group_commit.next()), Err(Errno::IO));
+        assert_eq!(wait(&group_commit, first), Ok(()));
         drop(commit_thread);
     }
 
@@ -359,11 +400,14 @@ mod tests {
             drop,
         );
         let first = group_commit.next();
-        assert_eq!(group_commit.wait(first), Err(Errno::NOSPC));
+        assert_eq!(wait(&group_commit, first), Err(Errno::NOSPC));
         let second = group_commit.commit_to_await(first).unwrap();
         assert!(second > first);
-        assert_eq!(group_commit.wait(second), Ok(()));
-        assert_eq!((group_commit.commit_to_await(first), group_commit.wait(first)), (None, Ok(())));
+        assert_eq!(wait(&group_commit, second), Ok(()));
+        assert_eq!(
+            (group_commit.commit_to_await(first), wait(&group_commit, first)),
+            (None, Ok(()))
+        );
         drop(commit_thread);
     }
 
@@ -388,7 +432,7 @@ mod tests {
     #[test]
     fn a_task_that_is_polled_again_is_one_waiter() {
         let group_commit = Arc::new(GroupCommit::default());
-        let mut commit = group_commit.clone().wait_async(group_commit.next());
+        let mut commit = group_commit.clone().wait(group_commit.next());
         for _ in 0..100 {
             assert!(commit.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
         }
@@ -433,9 +477,68 @@ mod tests {
         let group_commit = Arc::new(GroupCommit::default());
         let commit_thread =
             CommitThread::start(group_commit.clone(), |_| panic!("planned by the test"), drop);
-        assert_eq!(group_commit.wait(group_commit.next()), Err(Errno::IO));
-        assert_eq!(group_commit.wait(group_commit.next()), Err(Errno::IO));
+        assert_eq!(wait(&group_commit, group_commit.next()), Err(Errno::IO));
+        assert_eq!(wait(&group_commit, group_commit.next()), Err(Errno::IO));
         drop(commit_thread);
+    }
+
+    #[test]
+    fn a_caller_commits_itself_if_no_other_commit_is_waited_for() {
+        let group_commit = Arc::new(GroupCommit::default());
+        let tries = |number| {
+            let mut has_committed = false;
+            group_commit.commit_in_place(number, |group_commit| {
+                assert_eq!(group_commit.begin(), number);
+                // One is in progress: another caller leaves the next to the commit thread.
+                group_commit.commit_in_place(number + 1, |_| panic!("it is in progress"));
+                has_committed = true;
+                Ok(())
+            });
+            has_committed
+        };
+        assert!(!tries(2), "the next commit is the first");
+        assert!(tries(1));
+        assert_eq!((wait(&group_commit, 1), group_commit.in_place()), (Ok(()), 1));
+        assert!(!tries(1), "it has been made");
+        group_commit.pause();
+        assert!(!tries(2), "none may begin");
+        group_commit.resume();
+        let mut other = group_commit.clone().wait(2);
+        assert!(other.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        assert!(!tries(2), "another caller has requested it");
+    }
+
+    #[test]
+    fn a_commit_that_is_requested_beside_one_in_place_is_made_by_the_thread() {
+        let group_commit = Arc::new(GroupCommit::default());
+        let (sender, commits) = channel();
+        let commit_thread = CommitThread::start(
+            group_commit.clone(),
+            move |group_commit| {
+                sender.send(group_commit.begin()).unwrap();
+                Ok(())
+            },
+            drop,
+        );
+        let mut other = group_commit.clone().wait(2);
+        group_commit.commit_in_place(1, |group_commit| {
+            group_commit.begin();
+            assert!(other.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+            assert!(commits.try_recv().is_err(), "one commit at a time");
+            Ok(())
+        });
+        assert_eq!((wait(&group_commit, 1), park_on(other)), (Ok(()), Ok(())));
+        assert_eq!((commits.recv(), group_commit.in_place()), (Ok(2), 1));
+        drop(commit_thread);
+    }
+
+    #[test]
+    fn a_commit_in_place_that_panics_fails_every_waiter() {
+        let group_commit = Arc::new(GroupCommit::default());
+        group_commit.commit_in_place(1, |_| panic!("planned by the test"));
+        assert!(group_commit.has_failed());
+        assert_eq!(wait(&group_commit, 1), Err(Errno::IO));
+        group_commit.commit_in_place(1, |_| unreachable!("none begins after a failure"));
     }
 
     /// A waker that holds the last clone of a volume.
@@ -469,7 +572,7 @@ mod tests {
             dropped: Mutex::new(Some(dropped)),
         });
         let waker = holder.into();
-        let mut commit = group_commit.clone().wait_async(group_commit.next());
+        let mut commit = group_commit.clone().wait(group_commit.next());
         assert!(commit.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
         assert!(was_dropped.recv().is_err());
         assert_eq!(commits.iter().collect::<Vec<_>>(), [1, 2]);

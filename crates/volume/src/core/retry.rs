@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use uringfs_device::Errno;
 use uringfs_file::CommitFuture;
+use uringfs_reactor::thread_has_reactor;
 
 use crate::catalog::{MAX_RECORDS, Record, ScanEntry, Table};
 use crate::core::blocking::WaitMode;
@@ -254,13 +255,15 @@ impl VolumeShared {
         overlay.merge_over(&ChangeSet::default(), watch, keys, records).is_empty()
     }
 
-    /// Waits for the next commit to end.
-    pub(crate) async fn wait_for_commit(&self, mode: WaitMode) -> Result<(), Errno> {
+    /// Waits for the next commit to end. A thread that blocks for it makes it, if no other commit is in progress or
+    /// waited for. One that has reactors leaves it to the commit thread, and turns them meanwhile: the device may be
+    /// served by one.
+    pub(crate) async fn wait_for_commit(self: &Arc<Self>, mode: WaitMode) -> Result<(), Errno> {
         let number = self.group_commit.next();
-        match mode {
-            WaitMode::Blocking => self.group_commit.wait(number),
-            WaitMode::Async => self.group_commit.clone().wait_async(number).await,
+        if mode == WaitMode::Blocking && !thread_has_reactor() {
+            self.group_commit.commit_in_place(number, |group_commit| self.commit(group_commit));
         }
+        mode.wait(self.group_commit.clone().wait(number)).await
     }
 }
 

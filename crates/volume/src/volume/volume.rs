@@ -99,6 +99,9 @@ pub struct Statistics {
     pub catalog_blocks: u64,
     /// Commits since the volume was opened, each for all its waiters.
     pub commits: u64,
+    /// Commits that a thread without reactors made itself while it blocked for them, as no other commit was in
+    /// progress or waited for. The commit thread made the others.
+    pub commits_in_place: u64,
     /// Commits that were checkpoints: they went into the catalog's pages, with everything in its log.
     pub checkpoints: u64,
 }
@@ -279,6 +282,7 @@ impl Volume {
         let space = state.allocator.space();
         Statistics {
             commits: self.shared.group_commit.next() - 1,
+            commits_in_place: self.shared.group_commit.in_place(),
             checkpoints: state.checkpoints,
             catalog_blocks: state.superblock.catalog.iter().map(|run| run.length).sum::<u64>()
                 + state.preallocated.blocks(),
@@ -414,7 +418,7 @@ impl Volume {
         let group_commit = &self.shared.group_commit;
         if group_commit.is_forked() {
             // Its wait returns ECHILD.
-            return Some(group_commit.clone().wait_async(CommitNumber::MAX));
+            return Some(group_commit.clone().wait(CommitNumber::MAX));
         }
         let (next, number) = {
             // Commits begin under this lock, so that changes found here are in the next commit or an earlier one.
@@ -427,6 +431,6 @@ impl Volume {
         };
         // A commit in progress may have flushed before the last writes: wait for the next.
         let number = group_commit.commit_to_await(number)?.max(next);
-        Some(group_commit.clone().wait_async(number))
+        Some(group_commit.clone().wait(number))
     }
 }

@@ -42,16 +42,18 @@ const IMAGES: usize = 4000;
 const REPEAT_COMMAND: &str = "cargo test -p uringfs-volume --test crash power_cut";
 
 /// Volumes to start from.
-struct Bases([Sim; 2]);
+struct Bases([Sim; 3]);
 
 impl Bases {
     fn new() -> Bases {
         let of = |cache| with_foreign_bytes(|options| options.cache(cache));
-        Bases([of(WriteCache::VolatileWithFua), of(WriteCache::Volatile)])
+        let caches =
+            [WriteCache::VolatileWithFua, WriteCache::Volatile, WriteCache::VolatileWithDsync];
+        Bases(caches.map(of))
     }
 
     fn begin<'r>(&self, seed: u64, reactor: &'r Reactor) -> Run<'r> {
-        let (discard, cache) = (seed % 2 == 1, seed as usize / 2 % 2);
+        let (discard, cache) = (seed % 2 == 1, seed as usize / 2 % 3);
         Run::on(&self.0[cache], discard, reactor, |sim| Device::new(sim).unwrap())
     }
 
@@ -173,10 +175,15 @@ fn a_power_cut_leaves_an_allowed_state() {
 }
 
 /// The result of the checks after operations on a device with a planted fault.
-fn check_with_fault(planted: Planted, operations: &[Operation]) -> Result<(), String> {
+fn check_with_fault(
+    cache: WriteCache,
+    planted: Planted,
+    operations: &[Operation],
+) -> Result<(), String> {
     let reactor = Reactor::new(ReactorOptions::default()).unwrap();
     let mut device = None;
-    let mut run = Run::on(&with_foreign_bytes(|options| options), false, &reactor, |sim| {
+    let base = with_foreign_bytes(|options| options.cache(cache));
+    let mut run = Run::on(&base, false, &reactor, |sim| {
         Device::new(device.insert(Faulty::over(sim)).clone()).unwrap()
     });
     run.perform_all(&BEFORE);
@@ -243,14 +250,16 @@ const NEW: Operation =
 #[test]
 fn a_dropped_flush_is_detected() {
     let datasync = [OVERWRITE, Operation::Datasync { path: "/a" }];
-    assert_eq!(check_with_fault(Planted::Nothing, &datasync), Ok(()));
-    check_with_fault(Planted::DroppedFlush(1), &datasync).unwrap_err();
     let commit = [NEW, Operation::SyncAll];
-    assert_eq!(check_with_fault(Planted::Nothing, &commit), Ok(()));
-    // The flushes of the catalog's pages and of its header. A later flush covers the first one, of
-    // the data.
-    for nth in 2..=3 {
-        check_with_fault(Planted::DroppedFlush(nth), &commit).unwrap_err();
+    // The flush of the data, which is the only one of a commit whose log record is written by FUA. Without FUA also the
+    // flush of the log record, and the first one of the checkpoint that closes the volume.
+    for (cache, flushes) in [(WriteCache::VolatileWithFua, 1), (WriteCache::Volatile, 3)] {
+        assert_eq!(check_with_fault(cache, Planted::Nothing, &datasync), Ok(()));
+        check_with_fault(cache, Planted::DroppedFlush(1), &datasync).unwrap_err();
+        assert_eq!(check_with_fault(cache, Planted::Nothing, &commit), Ok(()));
+        for nth in 1..=flushes {
+            check_with_fault(cache, Planted::DroppedFlush(nth), &commit).unwrap_err();
+        }
     }
 }
 
@@ -258,7 +267,7 @@ fn a_dropped_flush_is_detected() {
 fn a_commit_before_its_data_is_detected() {
     // Late by one flush: together with the header that leads to them.
     let late = Planted::LateData { flushes: 1 };
-    check_with_fault(late, &[NEW, Operation::SyncAll]).unwrap_err();
+    check_with_fault(WriteCache::Volatile, late, &[NEW, Operation::SyncAll]).unwrap_err();
 }
 
 #[test]

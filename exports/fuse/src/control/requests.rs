@@ -94,6 +94,7 @@ impl Served {
                 "pending_blocks": found.pending_blocks,
                 "catalog_blocks": found.catalog_blocks,
                 "commits": found.commits,
+                "commits_in_place": found.commits_in_place,
                 "checkpoints": found.checkpoints,
             },
         })

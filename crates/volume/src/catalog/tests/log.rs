@@ -364,8 +364,15 @@ fn a_catalog_without_a_log_commits_to_redb() {
 
 #[test]
 fn a_failed_write_of_the_log_stops_the_catalog_and_loses_nothing() {
-    for (op, nth) in [(Op::Write, 1), (Op::Write, 2), (Op::Flush, 1)] {
-        let sim = new_sim();
+    let [by_fua, flushed] = CACHES;
+    for (cache, op, nth) in [
+        (flushed, Op::Write, 1),
+        (flushed, Op::Write, 2),
+        (flushed, Op::Flush, 1),
+        (by_fua, Op::Write, 1),
+        (by_fua, Op::Write, 2),
+    ] {
+        let sim = new_sim_with(cache);
         let catalog = create_on(&sim);
         assert!(catalog.append_to_log(&put(1, b"acknowledged")).unwrap());
         sim.fail_nth(op, nth, Errno::IO);

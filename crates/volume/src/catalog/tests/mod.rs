@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 use random::Random;
 use uringfs_device::Device;
-use uringfs_device::backend::sim::{Sim, SimOptions};
+use uringfs_device::backend::sim::{Sim, SimOptions, WriteCache};
 
 use super::*;
 use crate::blocks::{BLOCK, BlockIo, Run};
@@ -36,8 +36,15 @@ fn blocks_of(sim: &Sim) -> BlockIo {
     BlockIo::new(&Device::new(sim.clone()).unwrap())
 }
 
+/// With FUA the log needs no flush, without it the log is flushed.
+const CACHES: [WriteCache; 2] = [WriteCache::VolatileWithFua, WriteCache::Volatile];
+
 fn new_sim() -> Sim {
-    Sim::new(SimOptions::new(DEVICE_BLOCKS * BLOCK))
+    new_sim_with(CACHES[0])
+}
+
+fn new_sim_with(cache: WriteCache) -> Sim {
+    Sim::new(SimOptions::new(DEVICE_BLOCKS * BLOCK).cache(cache))
 }
 
 fn create_on(sim: &Sim) -> Catalog {

@@ -109,6 +109,11 @@ const VOLUME_CATALOG: Metric = metric(
 );
 const VOLUME_COMMITS: Metric =
     metric("uringfs_volume_commits_total", Kind::Counter, "Commits of the volume.");
+const VOLUME_COMMITS_IN_PLACE: Metric = metric(
+    "uringfs_volume_commits_in_place_total",
+    Kind::Counter,
+    "Commits that a caller made, and not the commit thread.",
+);
 const VOLUME_CHECKPOINTS: Metric = metric(
     "uringfs_volume_checkpoints_total",
     Kind::Counter,
@@ -135,6 +140,7 @@ impl Page {
         self.add(&VOLUME_PENDING, &labels, found.pending_blocks * BLOCK);
         self.add(&VOLUME_CATALOG, &labels, found.catalog_blocks * BLOCK);
         self.add(&VOLUME_COMMITS, &labels, found.commits);
+        self.add(&VOLUME_COMMITS_IN_PLACE, &labels, found.commits_in_place);
         self.add(&VOLUME_CHECKPOINTS, &labels, found.checkpoints);
     }
 
