@@ -1,8 +1,9 @@
 //! Notices that reads in use take far longer than calibration measured: the device, or its use, is not what it was.
 //!
-//! It watches only calls that execute reads in the calling thread, since their time has nothing of the caller's own
-//! time in it. One batch of many is timed, so the clock costs next to nothing. A coarse clock watches every batch for a call
-//! that hangs: one of these is enough, unless it waits for a flush, which takes as long as the device has to write.
+//! It watches only calls that execute requests in the calling thread, since their time has nothing of the caller's own
+//! time in it. One batch of reads of many is timed, so the clock costs next to nothing. A coarse clock watches every
+//! batch for a call that hangs: one of these is enough, unless it waits for a flush, which takes as long as the device
+//! has to write.
 
 use std::time::{Duration, Instant};
 

@@ -105,13 +105,7 @@ impl Batch {
     /// All other errors are those of completions.
     #[inline(always)]
     pub fn read(&mut self, file: &File, transfers: &[BatchTransfer]) -> Result<usize, Errno> {
-        let locate = LocateReads { handle: &file.handle };
-        let pushed = self.requests.push_fast(file.handle.index, Op::Read, transfers, locate);
-        self.requests.reactor().count_many(Counter::FastPathTaken, pushed as u64);
-        if pushed == transfers.len() {
-            return Ok(pushed);
-        }
-        self.begin_rest(file, transfers, pushed, Op::Read)
+        self.transfer(file, transfers, Op::Read)
     }
 
     /// Begins to write the buffers of these slots: see [`Self::buffer_mut`]. Overwrites of written blocks are its fast
@@ -121,13 +115,39 @@ impl Batch {
     /// As [`Self::read`].
     #[inline(always)]
     pub fn write(&mut self, file: &File, transfers: &[BatchTransfer]) -> Result<usize, Errno> {
-        let locate = LocateWrites { handle: &file.handle };
-        let pushed = self.requests.push_fast(file.handle.index, Op::Write, transfers, locate);
-        self.requests.reactor().count_many(Counter::WriteUnlocked, pushed as u64);
-        if pushed == transfers.len() {
-            return Ok(pushed);
+        self.transfer(file, transfers, Op::Write)
+    }
+
+    #[inline(always)]
+    fn transfer(
+        &mut self,
+        file: &File,
+        transfers: &[BatchTransfer],
+        op: Op,
+    ) -> Result<usize, Errno> {
+        match self.push(file, transfers, op) {
+            all if all == transfers.len() => Ok(all),
+            pushed => self.begin_rest(file, transfers, pushed, op),
         }
-        self.begin_rest(file, transfers, pushed, Op::Write)
+    }
+
+    /// Pushes the first of `transfers`, as far as they are for the fast path. Returns their number. Inlined where the
+    /// operation is known.
+    #[inline(always)]
+    fn push(&mut self, file: &File, transfers: &[BatchTransfer], op: Op) -> usize {
+        let (handle, requests) = (&file.handle, &mut self.requests);
+        let (pushed, counter) = match op {
+            Op::Read => {
+                let locate = LocateReads { handle };
+                (requests.push_fast(handle.index, op, transfers, locate), Counter::FastPathTaken)
+            }
+            _ => {
+                let locate = LocateWrites { handle };
+                (requests.push_fast(handle.index, op, transfers, locate), Counter::WriteUnlocked)
+            }
+        };
+        requests.reactor().count_many(counter, pushed as u64);
+        pushed
     }
 
     /// Begins the transfers after the first `begun`. The next of them cannot be pushed with others.
@@ -146,16 +166,7 @@ impl Batch {
                 Err(error) if begun == 0 => return Err(error),
                 Err(_) => break,
             }
-            let (rest, index) = (&transfers[begun..], file.handle.index);
-            let (pushed, counter) = if op == Op::Read {
-                let locate = LocateReads { handle: &file.handle };
-                (self.requests.push_fast(index, op, rest, locate), Counter::FastPathTaken)
-            } else {
-                let locate = LocateWrites { handle: &file.handle };
-                (self.requests.push_fast(index, op, rest, locate), Counter::WriteUnlocked)
-            };
-            self.requests.reactor().count_many(counter, pushed as u64);
-            begun += pushed;
+            begun += self.push(file, &transfers[begun..], op);
         }
         Ok(begun)
     }

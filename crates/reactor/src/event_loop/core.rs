@@ -61,8 +61,8 @@ pub struct ReactorCore {
     /// A turn for a foreign loop is in progress.
     pub(crate) in_foreign_turn: Cell<bool>,
     /// Reasons against the fast reap, as bits: [`CLOSING`] when closed devices are still attached, [`CONTRADICTED`] when a
-    /// queue is to be chosen again, [`USER_CODE`] when code that the reactor runs calls it, [`DROPPED`], [`FOREIGN`]. One byte, so that the
-    /// hot path loads it once.
+    /// queue is to be chosen again, [`USER_CODE`] when code that the reactor runs calls it, [`DROPPED`], [`FOREIGN`]. One
+    /// byte, so that the hot path loads it once.
     pub(crate) attention: Cell<u8>,
     /// The thread is in [`Reactor::block_on`].
     pub(crate) in_block_on: Cell<bool>,
@@ -85,7 +85,8 @@ const USER_CODE: u8 = 2;
 pub(crate) const CONTRADICTED: u8 = 4;
 /// Set in [`ReactorCore::attention`] once the reactor was dropped: nothing new begins.
 pub(crate) const DROPPED: u8 = 8;
-/// Set in [`ReactorCore::attention`] once a foreign loop has the descriptor: it may sleep after any wait of the thread's own.
+/// Set in [`ReactorCore::attention`] once a foreign loop has the descriptor: it may sleep after any wait of the thread's
+/// own.
 pub(crate) const FOREIGN: u8 = 16;
 
 /// Marks that one of the reactor's tasks, messages or wakers runs.

@@ -13,7 +13,8 @@ use uringfs_ring::{PollEvents, Ring, Wait};
 use crate::counters::Counter;
 use crate::event_loop::core::{CONTRADICTED, ReactorCore};
 use crate::io::attachment::Attachment;
-use crate::io::dispatch::{IoDispatch, MAILBOX_TAG};
+use crate::io::dispatch::IoDispatch;
+use crate::io::in_flight::MAILBOX_TAG;
 use crate::io::poller::Poller;
 use crate::tasks::waiters::WaitResult;
 

@@ -10,7 +10,8 @@ use uringfs_device::{DeviceIndex, Errno, Op, Payload, Request, Tag};
 use uringfs_ring::{CompletedTransfer, PinnedSlots, Ring, StepResult, TakePinned};
 
 use crate::io::attachment::Attachment;
-use crate::io::dispatch::{InFlight, IoDispatch, Polled};
+use crate::io::dispatch::IoDispatch;
+use crate::io::in_flight::{InFlight, Polled};
 use crate::options::CompletionMode;
 use crate::tasks::waiters::batch_tag;
 

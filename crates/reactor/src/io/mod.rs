@@ -4,8 +4,10 @@
 
 // Completions of a batch, from the kernel's queue to its slots.
 pub(crate) mod batch_slots;
-// Queues, devices and requests in flight: push, reap, complete.
+// Queues and devices: where a request goes, and how its completions are found.
 pub(crate) mod dispatch;
+// Requests in flight, and what the end of a step means.
+pub(crate) mod in_flight;
 // A device that a reactor serves, with its queues.
 pub(crate) mod attachment;
 // The choice of a device's queue.
