@@ -138,9 +138,10 @@ counters! {
     Enters = "ring.enters",
     /// System calls of queues that are not the reactor's rings, and to wait for them.
     OtherCalls = "queue.system_calls",
-    /// Requests by token that a wait for completions executed itself, in calls, with nothing else in flight.
+    /// Requests that a wait for completions executed itself, in calls, with nothing else in flight.
     Called = "queue.called",
-    /// Times that the queue of a device was chosen again, because its reads took much longer than measured.
+    /// Times that the queue of a device was chosen again, or its single requests left calls, because reads took much longer
+    /// than measured.
     ChosenAgain = "queue.chosen_again",
 }
 

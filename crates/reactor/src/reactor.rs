@@ -152,6 +152,8 @@ impl Reactor {
             nvme_ring: None,
             attachments,
             own_queue_devices,
+            may_call: false,
+            held_calls: 0,
             detached_calls: 0,
             dropped_rings: Default::default(),
             in_flight,

@@ -30,6 +30,8 @@ use crate::sys::{self, RingFd};
 use crate::transfer::{NextOp, StepResult, Transfer, TransferMemory};
 use crate::wait::{Wait, WaitEntry, WaitHandle};
 
+// A transfer that its owner may execute by a call.
+mod held;
 #[cfg(test)]
 mod tests;
 
@@ -46,6 +48,8 @@ pub struct Ring<T: Transfer> {
     regions: RegionTable,
     /// Pushed entries that the kernel has not consumed.
     queued: u32,
+    /// A transfer whose entry is not pushed yet; [`RequestId::NONE`] if there is none.
+    held: RequestId,
     /// Transfers may be pushed while fewer entries than this are queued.
     transfer_limit: u32,
     /// Lists of iovecs, kept until the kernel has read them.
@@ -98,6 +102,7 @@ impl<T: Transfer> Ring<T> {
             files,
             regions,
             queued: 0,
+            held: RequestId::NONE,
             transfer_limit: io.parameters().sq_entries() - RESERVE,
             iovec_lists: Vec::new(),
             cancels: VecDeque::new(),
@@ -214,7 +219,8 @@ impl<T: Transfer> Ring<T> {
     /// True if there is an entry for a wait, a cancel or a message, which may use the
     /// reserve; submits the queued entries if needed.
     fn has_free_entry(&mut self) -> bool {
-        let all = self.io.parameters().sq_entries();
+        let held = (self.held != RequestId::NONE) as u32;
+        let all = self.io.parameters().sq_entries() - held;
         self.queued < all || self.submit_below(all)
     }
 
@@ -342,6 +348,9 @@ impl<T: Transfer> Ring<T> {
     pub fn enter(&mut self, wait: u32, timeout: Option<Duration>) -> Result<(), Errno> {
         if self.is_forked() {
             return Err(Errno::CHILD);
+        }
+        if self.held != RequestId::NONE {
+            self.push_held();
         }
         if !self.cancels.is_empty() {
             self.push_cancels();
@@ -509,7 +518,7 @@ impl<T: Transfer> Ring<T> {
     /// Entries that the next [`Self::enter`] submits.
     #[inline]
     pub fn queued(&self) -> usize {
-        self.queued as usize + self.cancels.len()
+        self.queued as usize + (self.held != RequestId::NONE) as usize + self.cancels.len()
     }
 
     /// True in the child of a fork, where the ring belongs to the parent: both share

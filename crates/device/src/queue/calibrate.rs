@@ -25,6 +25,7 @@ use crate::request::{Op, Payload, Progress, Request, StepCompletion, Tag};
 pub use crate::interface::calibration::{
     Calibration, CalibrationOptions, DEPTHS, QueueSamples, RoundSample,
 };
+pub use crate::queue::choice::rate_of_calls;
 
 /// The size of a read in bytes, unless the device's blocks are larger.
 const READ_SIZE: u64 = 4096;

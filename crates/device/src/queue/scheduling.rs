@@ -6,6 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
 /// Reads the account of the thread that created it.
+#[derive(Debug)]
 pub(crate) struct SchedulerAccount {
     /// `None` if the kernel has no account.
     file: Option<File>,
@@ -34,11 +35,12 @@ impl SchedulerAccount {
 }
 
 /// `schedstat` has the time on a processor and the time in a run queue, both in nanoseconds, and the number of times that
-/// the thread ran (proc_pid_schedstat(5)). All are 0 while the kernel keeps no account.
+/// the thread ran (proc_pid_schedstat(5)). All are 0 if the kernel keeps no account. The first is also 0 in a new thread: the
+/// kernel adds to it when the thread stops, and at its ticks.
 fn parse(text: &str) -> Option<ScheduledTime> {
     let mut numbers = text.split_whitespace().map(|number| number.parse::<u64>().ok());
     let (ran, delay, runs) = (numbers.next()??, numbers.next()??, numbers.next()??);
-    (ran > 0).then_some(ScheduledTime { delay: Duration::from_nanos(delay), runs })
+    (ran > 0 || runs > 0).then_some(ScheduledTime { delay: Duration::from_nanos(delay), runs })
 }
 
 #[cfg(test)]
@@ -49,6 +51,7 @@ mod tests {
     fn an_account_is_parsed_and_zeros_are_none() {
         let expected = ScheduledTime { delay: Duration::from_nanos(250), runs: 7 };
         assert_eq!(parse("1000 250 7\n"), Some(expected));
+        assert_eq!(parse("0 250 7\n"), Some(expected), "a new thread");
         for text in ["0 0 0\n", "", "1 2", "one 2 3"] {
             assert_eq!(parse(text), None, "{text:?}");
         }

@@ -3,11 +3,12 @@
 //! It watches only calls that execute requests in the calling thread, since their time has nothing of the caller's own
 //! time in it. One batch of reads of many is timed, so the clock costs next to nothing. A coarse clock watches every
 //! batch for a call that hangs: one of these is enough, unless it waits for a flush, which takes as long as the device
-//! has to write.
+//! has to write. Time in which the thread waited for a processor does not count.
 
 use std::time::{Duration, Instant};
 
 use crate::clock::Clock;
+use crate::queue::scheduling::SchedulerAccount;
 
 /// A read counts as slow from this multiple of its measured time on.
 const SLOW_FACTOR: f64 = 2.0;
@@ -15,22 +16,31 @@ const SLOW_FACTOR: f64 = 2.0;
 const SKIPPED_BATCHES: u32 = 63;
 /// The number of slow batches in a row that contradicts the measurement. A busy machine disturbs some of them, not all.
 const MAX_SLOW: u32 = 32;
+/// Such a row lasts at least this long: shorter ones follow whatever else had the processor.
+const MIN_ROW: Duration = Duration::from_millis(10);
 
-/// A batch that takes this multiple of its measured time has hung, if it also takes [`MIN_HANG`]. A busy machine takes its
-/// processor from a thread for less.
+/// A batch that takes this multiple of its measured time has hung, if it also takes [`MIN_HANG`].
 const HANG_FACTOR: f64 = 100.0;
 const MIN_HANG: Duration = Duration::from_millis(40);
 /// The unit in which requests of all sizes are compared with the reads that were measured, in bytes.
 const BLOCK: u64 = 4096;
 
-/// Compares the time of reads with the measured one.
-#[derive(Clone, Debug)]
+/// Compares the time of reads with the measured one. For the thread that has created it.
+#[derive(Debug)]
 pub struct SlowdownDetector {
     clock: Clock,
     slow: Duration,
     hang: Duration,
     skip: u32,
     slow_in_a_row: u32,
+    /// When the first of these began.
+    row_began: Instant,
+    has_hung: bool,
+    /// `None` in virtual time, which no other thread takes.
+    account: Option<SchedulerAccount>,
+    /// The coarse clock when the account was last read, and the thread's waits for a processor until then.
+    tick: Duration,
+    delay: Duration,
 }
 
 impl SlowdownDetector {
@@ -39,7 +49,35 @@ impl SlowdownDetector {
         let time = 1.0 / reads_per_second.max(1.0);
         let [slow, hang] =
             [SLOW_FACTOR, HANG_FACTOR].map(|factor| Duration::from_secs_f64(factor * time));
-        SlowdownDetector { clock, slow, hang, skip: 0, slow_in_a_row: 0 }
+        let account = match clock {
+            Clock::System => Some(SchedulerAccount::of_this_thread()),
+            Clock::Virtual(_) => None,
+        };
+        SlowdownDetector {
+            slow,
+            hang,
+            skip: 0,
+            slow_in_a_row: 0,
+            row_began: clock.now(),
+            has_hung: false,
+            account,
+            tick: Duration::ZERO,
+            delay: Duration::ZERO,
+            clock,
+        }
+    }
+
+    /// Executes one request, by a call. `is_read` says whether it is a read of the measured size.
+    #[inline(always)]
+    pub fn watch<R>(&mut self, is_read: bool, call: impl FnOnce() -> R) -> R {
+        let began = (is_read && self.is_due()).then(|| self.now());
+        let began_coarse = self.coarse_now();
+        let result = call();
+        self.end_any(began_coarse, BLOCK, || false);
+        if let Some(began) = began {
+            self.end(began, 1);
+        }
+        result
     }
 
     /// True if the batch that begins now is to be timed.
@@ -56,18 +94,36 @@ impl SlowdownDetector {
 
     /// A batch of this number of reads has ended that began at `begin`.
     pub(crate) fn end(&mut self, begin: Instant, reads: u32) {
-        let elapsed = self.clock.now().saturating_duration_since(begin);
-        if elapsed < self.slow * reads {
+        let now = self.clock.now();
+        if now.saturating_duration_since(begin) < self.slow * reads {
             (self.skip, self.slow_in_a_row) = (SKIPPED_BATCHES, 0);
-        } else {
-            self.slow_in_a_row = self.slow_in_a_row.saturating_add(1);
+            return;
         }
+        if self.slow_in_a_row == 0 {
+            self.row_began = begin;
+        }
+        let is_long = now.saturating_duration_since(self.row_began) >= MIN_ROW;
+        // A short row waits for its last one.
+        let most = if is_long { u32::MAX } else { MAX_SLOW - 1 };
+        self.slow_in_a_row = self.slow_in_a_row.saturating_add(1).min(most);
     }
 
     /// The begin of a batch, for [`Self::end_any`].
     #[inline]
-    pub(crate) fn coarse_now(&self) -> Duration {
-        self.clock.coarse()
+    pub(crate) fn coarse_now(&mut self) -> Duration {
+        let now = self.clock.coarse();
+        if now != self.tick {
+            (self.tick, self.delay) = (now, self.delay());
+        }
+        now
+    }
+
+    /// The time for which the thread has waited for a processor so far.
+    #[cold]
+    #[inline(never)]
+    fn delay(&self) -> Duration {
+        let account = self.account.as_ref().and_then(SchedulerAccount::read);
+        account.map_or(Duration::ZERO, |account| account.delay)
     }
 
     /// Any batch has ended, of so many bytes, that began at `begin` of [`Self::coarse_now`]. `has_flushed` says whether a
@@ -87,15 +143,15 @@ impl SlowdownDetector {
 
     #[cold]
     fn end_long(&mut self, elapsed: Duration, bytes: u64) {
+        let elapsed = elapsed.saturating_sub(self.delay().saturating_sub(self.delay));
         let blocks = bytes.div_ceil(BLOCK).clamp(1, u32::MAX.into());
-        if elapsed >= self.hang.saturating_mul(blocks as u32) {
-            self.slow_in_a_row = MAX_SLOW;
-        }
+        self.has_hung |= elapsed >= MIN_HANG && elapsed >= self.hang.saturating_mul(blocks as u32);
     }
 
     /// True when all of the last timed batches were slow, or one has hung.
-    pub(crate) fn is_contradicted(&self) -> bool {
-        self.slow_in_a_row >= MAX_SLOW
+    #[inline(always)]
+    pub fn is_contradicted(&self) -> bool {
+        self.has_hung || self.slow_in_a_row >= MAX_SLOW
     }
 }
 
@@ -137,9 +193,15 @@ mod tests {
         // A quick one begins the count again.
         assert_eq!(run(&mut detector, &clock, 1, 10), 1);
         run(&mut detector, &clock, 63, 20);
-        assert_eq!(run(&mut detector, &clock, 31, 20), 31);
+        // These take 9.92 ms.
+        assert_eq!(run(&mut detector, &clock, 124, 20), 124);
         assert!(!detector.is_contradicted());
         run(&mut detector, &clock, 1, 20);
+        assert!(detector.is_contradicted());
+        let mut detector = SlowdownDetector::new(Clock::Virtual(clock.clone()), 100_000.0);
+        run(&mut detector, &clock, MAX_SLOW - 1, 1000);
+        assert!(!detector.is_contradicted());
+        run(&mut detector, &clock, 1, 1000);
         assert!(detector.is_contradicted());
     }
 
@@ -163,6 +225,25 @@ mod tests {
             detector.end_any(begin, bytes, || has_flushed);
             assert_eq!(detector.is_contradicted(), is_contradicted, "{bytes} bytes in {ms} ms");
         }
+    }
+
+    #[test]
+    fn a_single_call_is_watched_as_a_batch_is() {
+        let clock = VirtualClock::default();
+        let now = Clock::Virtual(clock.clone());
+        let wait = |us| clock.advance_to(now.now() + Duration::from_micros(us));
+        let mut detector = SlowdownDetector::new(Clock::Virtual(clock.clone()), 100_000.0);
+        for _ in 0..500 {
+            assert!(!detector.is_contradicted());
+            detector.watch(true, || wait(20));
+        }
+        assert!(detector.is_contradicted());
+        let mut detector = SlowdownDetector::new(Clock::Virtual(clock.clone()), 100_000.0);
+        // Of writes no time was measured.
+        (0..1000).for_each(|_| detector.watch(false, || wait(39_000)));
+        assert!(!detector.is_contradicted());
+        detector.watch(false, || wait(40_000));
+        assert!(detector.is_contradicted());
     }
 
     #[test]

@@ -69,7 +69,7 @@ impl Queue for SyncQueue {
         let is_timed = self.slowdown.as_mut().is_some_and(SlowdownDetector::is_due);
         let reads = is_timed.then(|| self.comparable_reads()).flatten();
         let began = reads.and(self.slowdown.as_ref()).map(SlowdownDetector::now);
-        let began_coarse = self.slowdown.as_ref().map(SlowdownDetector::coarse_now);
+        let began_coarse = self.slowdown.as_mut().map(SlowdownDetector::coarse_now);
         let calls = self.core.calls_to_perform();
         let (mut bytes, first) = (0, self.executed_count);
         for pushed in self.requests.range_mut(first..) {

@@ -71,11 +71,13 @@ impl ReactorCore {
                 io.in_flight.devices.push(DeviceSlot { fast_route: FastRoute::Closed, tracker });
             }
             io.in_flight.devices[index].fast_route = match chosen.route {
+                QueueRoute::Ring if chosen.calls.is_some() => FastRoute::Held,
                 QueueRoute::Ring => FastRoute::Ring,
                 QueueRoute::Polled => FastRoute::Polled,
                 QueueRoute::Nvme => FastRoute::Nvme,
                 QueueRoute::Own(_) => FastRoute::OwnQueue,
             };
+            io.may_call |= chosen.calls.is_some();
             io.attachments[index] = Some(Attachment::new(device_inner.clone(), chosen));
             if by_own_queue {
                 io.own_queue_devices.push(index);
@@ -201,7 +203,9 @@ impl ReactorCore {
         let is_by_ring = matches!(chosen.route, QueueRoute::Ring | QueueRoute::Polled);
         if is_by_ring {
             io.install(device_inner)?;
+            // The next wait for one request alone holds it back, if the device is called.
             io.in_flight.devices[index].fast_route = FastRoute::Ring;
+            io.may_call |= chosen.calls.is_some();
         }
         let attachment = io.attachments[index].as_mut().expect("the caller has found it");
         io.detached_calls += attachment.replace_queue(chosen);

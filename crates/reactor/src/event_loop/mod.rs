@@ -20,6 +20,8 @@ pub(crate) mod siblings;
 pub(crate) mod turn;
 // Submit, and sleep until something has happened.
 pub(crate) mod sleep;
+// Requests that the thread which waits for them executes itself.
+pub(crate) mod call;
 // Waits of tasks for a descriptor or a time.
 pub(crate) mod waits;
 // Devices in the reactor's tables.

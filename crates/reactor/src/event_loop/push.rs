@@ -60,7 +60,7 @@ impl ReactorCore {
         };
         // Built only where it is used, so that it is never copied.
         let fast = || FastRequest { device, op, address, tag, epoch_slot };
-        let ring = device_slot.fast_route.ring(&mut io.ring, &mut io.iopoll_ring);
+        let ring = device_slot.fast_route.ring_at_once(&mut io.ring, &mut io.iopoll_ring);
         if let Some(sqe) = ring.and_then(Ring::sqe_slot) {
             sqe.push(fast().request(Payload::Buffer(owned(buffer))));
             return Ok(());
@@ -72,7 +72,7 @@ impl ReactorCore {
             };
         }
         // Matched here, so that a result in memory is not merged with the one in registers above.
-        match push_slow(io, fast(), Payload::Buffer(owned(buffer))) {
+        match push_held_or_slow(io, fast(), buffer) {
             Ok(()) => Ok(()),
             Err(buffer) => Err(PushError::QueueFull(buffer)),
         }
@@ -142,14 +142,39 @@ fn push_command(
             sqe.push(fast.request(payload));
             Ok(())
         }
-        None => push_slow(io, fast, payload),
+        None => push_slow(io, fast.request(payload)),
     }
+}
+
+/// Holds a request back if the device is called and nothing else is in flight: see [`FastRoute::Held`]. Pushes it
+/// otherwise, and returns the buffer when the queue is full.
+#[inline(never)]
+fn push_held_or_slow(
+    io: &mut IoDispatch,
+    fast: FastRequest,
+    buffer: ManuallyDrop<Buffer>,
+) -> Result<(), Buffer> {
+    let mut request = fast.request(Payload::Buffer(ManuallyDrop::into_inner(buffer)));
+    let fast_route = &mut io.in_flight.devices[request.device.get()].fast_route;
+    if *fast_route == FastRoute::Held
+        && let Some(ring) = &mut io.ring
+    {
+        if ring.transfers_in_flight() == 0 {
+            match ring.hold(request) {
+                Ok(()) => return Ok(()),
+                Err(unheld) => request = unheld,
+            }
+        }
+        // The caller has several in flight, and their requests need no look at this.
+        *fast_route = FastRoute::Ring;
+    }
+    push_slow(io, request)
 }
 
 /// Pushes a request that could not go into the ring at once. Returns the buffer when the queue is full.
 #[inline(never)]
-fn push_slow(io: &mut IoDispatch, fast: FastRequest, payload: Payload) -> Result<(), Buffer> {
-    io.push(fast.request(payload)).map_err(|request| {
+fn push_slow(io: &mut IoDispatch, request: Request) -> Result<(), Buffer> {
+    io.push(request).map_err(|request| {
         io.in_flight.leave_epoch(request.device, request.epoch_slot);
         io.in_flight.publish_epochs();
         match request.payload {

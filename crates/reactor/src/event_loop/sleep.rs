@@ -39,17 +39,19 @@ impl ReactorCore {
         let io = &mut *self.io.borrow_mut();
         let is_ring_only =
             io.own_queue_devices.is_empty() && !io.has_more_rings && !io.in_flight.has_backlog();
-        if is_ring_only
-            && until.is_none()
-            && self.mailbox_armed.get()
-            && self.timers.borrow().is_empty()
-            && let Some(ring) = &mut io.ring
-            && ring.transfers_in_flight() > 0
-        {
-            let wanted = wanted.min(ring.transfers_in_flight());
-            let entered = self.enter_and_sleep(ring, wanted);
-            self.mailbox.announce_awake();
-            return entered;
+        if is_ring_only && until.is_none() && self.timers.borrow().is_empty() {
+            if self.call_alone(io, wanted) {
+                return Ok(());
+            }
+            if self.mailbox_armed.get()
+                && let Some(ring) = &mut io.ring
+                && ring.transfers_in_flight() > 0
+            {
+                let wanted = wanted.min(ring.transfers_in_flight());
+                let entered = self.enter_and_sleep(ring, wanted);
+                self.mailbox.announce_awake();
+                return entered;
+            }
         }
         self.wait_slow(io, until)
     }

@@ -193,35 +193,6 @@ impl ReactorCore {
             && !self.tasks.borrow().has_ready()
     }
 
-    /// Executes what was pushed, by calls, when the caller waits for completions, and all that may happen are those of devices
-    /// that complete within calls: no round of the loop, no queue of the kernel. False when there is more to do, before
-    /// the calls or after.
-    ///
-    /// # Errors
-    /// Those of [`Self::submit_own`].
-    #[inline(never)]
-    pub(crate) fn call_fast(&self) -> Result<bool, Errno> {
-        if !self.only_requests_pending() || self.tasks.borrow().operations() > 0 {
-            return Ok(false);
-        }
-        let io = &mut *self.io.borrow_mut();
-        // A wait for a descriptor needs a look at the ring, or at epoll.
-        let has_waits = match &io.ring {
-            Some(ring) => !self.is_idle(ring) || ring.queued() > 0,
-            None => self.poller.borrow().as_ref().is_some_and(|poller| poller.waits() > 0),
-        };
-        if has_waits || !io.has_only_calls() {
-            return Ok(false);
-        }
-        self.submit_own(io)?;
-        io.reap_own_queues();
-        io.in_flight.publish_epochs();
-        self.counters.add(Counter::Called, io.in_flight.completed.len() as u64);
-        // The rest of a short step, a failure, and a choice that a call has contradicted are for a round.
-        let is_all = !io.in_flight.has_backlog() && !io.in_flight.has_ended_any();
-        Ok(is_all && self.attention.get() == 0 && !io.in_flight.completed.is_empty())
-    }
-
     /// False when a round would only find what the kernel has completed meanwhile, which the next wait finds as well.
     #[inline]
     pub(crate) fn has_work_for_a_round(&self) -> bool {
@@ -249,6 +220,8 @@ impl ReactorCore {
         io.in_flight.publish_epochs();
         if io.has_more_rings {
             self.enter_busy_ring(io, min)
+        } else if self.call_alone(io, min) {
+            Ok(true)
         } else if let Some(ring) = &mut io.ring {
             self.enter_main_ring(ring, min)
         } else {

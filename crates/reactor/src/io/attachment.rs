@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use uringfs_device::queue::QueueKind;
+use uringfs_device::queue::slowdown::SlowdownDetector;
 use uringfs_device::queue::threads::ThreadsQueue;
 use uringfs_device::{Bounds, DeviceInner, Errno, MeasuredCalibration, Queue};
 
@@ -27,6 +28,8 @@ pub(crate) struct Attachment {
     pub(crate) kind: QueueKind,
     /// The measurements by which `kind` was chosen, if it was.
     pub(crate) measured: Option<MeasuredCalibration>,
+    /// Watches calls that execute single requests in place of the ring. `None` for a device that is not called so.
+    pub(crate) calls: Option<SlowdownDetector>,
     /// The device was removed and takes no new requests.
     pub(crate) closing: bool,
 }
@@ -40,6 +43,7 @@ impl Attachment {
             reason: chosen.reason,
             kind: chosen.kind,
             measured: chosen.measured,
+            calls: chosen.calls,
             closing: false,
         }
     }
@@ -63,6 +67,13 @@ impl Attachment {
         self.reason = format!("{}; the driver refused to be polled", self.reason);
     }
 
+    /// A call took far longer than measured: single requests take the ring, too.
+    pub(crate) fn stop_calling(&mut self) {
+        self.calls = None;
+        self.reason +=
+            "; calls took far longer than measured, so these reads take the ring now, too";
+    }
+
     /// True when a queue that was chosen by measuring is to be chosen again: its requests take much longer than measured.
     pub(crate) fn is_choice_contradicted(&self) -> bool {
         let times = self.measured.as_ref().map_or(MAX_MEASUREMENTS, |measured| measured.times);
@@ -76,6 +87,7 @@ impl Attachment {
     pub(crate) fn replace_queue(&mut self, chosen: RoutedQueue) -> u64 {
         let old = std::mem::replace(&mut self.route, chosen.route);
         (self.reason, self.kind, self.measured) = (chosen.reason, chosen.kind, chosen.measured);
+        self.calls = chosen.calls;
         match old {
             QueueRoute::Own(queue) => queue.system_calls(),
             QueueRoute::Ring | QueueRoute::Polled | QueueRoute::Nvme => 0,

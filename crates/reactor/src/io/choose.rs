@@ -8,7 +8,7 @@ use uringfs_device::queue::QueueKind;
 use uringfs_device::queue::aio::AioQueue;
 use uringfs_device::queue::calibrate::{
     Calibration, CalibrationOptions, CalibrationTime, Candidate, DEPTHS, NowaitSupport, SleepProbe,
-    calibrate, probe_nowait, probe_sleep,
+    calibrate, probe_nowait, probe_sleep, rate_of_calls,
 };
 use uringfs_device::queue::ring::RingQueue;
 use uringfs_device::queue::slowdown::SlowdownDetector;
@@ -18,7 +18,7 @@ use uringfs_device::{DeviceInner, KernelTarget, MeasuredCalibration, Queue};
 use uringfs_ring::RingOptions;
 
 use crate::io::route::QueueRoute;
-use crate::options::ReactorOptions;
+use crate::options::{CompletionMode, ReactorOptions};
 
 /// The maximum of threads for one device in queue `threads`.
 const MAX_THREADS: usize = 64;
@@ -36,6 +36,8 @@ pub(crate) struct RoutedQueue {
     pub(crate) reason: String,
     /// The measurements by which it was chosen, if it was.
     pub(crate) measured: Option<MeasuredCalibration>,
+    /// See [`Attachment::calls`](crate::io::attachment::Attachment::calls).
+    pub(crate) calls: Option<SlowdownDetector>,
 }
 
 /// Chooses the queue for `device_inner`'s requests: the one that the options name, else by calibration. `nvme_ring` says whether
@@ -64,6 +66,7 @@ pub(crate) fn choose_queue(
                 kind: QueueKind::Ring,
                 reason,
                 measured: None,
+                calls: None,
             });
         }
         (Some(Err(why)), QueueKind::Ring) => return Err(why),
@@ -96,11 +99,11 @@ fn is_ring_target(target: KernelTarget<'_>) -> bool {
 
 fn ring_queue(polled: bool, reason: String) -> RoutedQueue {
     let route = if polled { QueueRoute::Polled } else { QueueRoute::Ring };
-    RoutedQueue { route, kind: QueueKind::Ring, reason, measured: None }
+    RoutedQueue { route, kind: QueueKind::Ring, reason, measured: None, calls: None }
 }
 
 fn own_queue(queue: Box<dyn Queue>, kind: QueueKind, reason: String) -> RoutedQueue {
-    RoutedQueue { route: QueueRoute::Own(queue), kind, reason, measured: None }
+    RoutedQueue { route: QueueRoute::Own(queue), kind, reason, measured: None, calls: None }
 }
 
 fn open(
@@ -251,13 +254,20 @@ fn measured_queue(
     }
     let kind = found.calibration.kind;
     let rate = slowest_rate(&found.calibration, kind);
+    let detector = |rate| SlowdownDetector::new(options.clock.clone(), rate);
     let chosen = match (kind, rate) {
-        (QueueKind::Ring, _) => ring_queue(false, reason),
+        (QueueKind::Ring, _) => {
+            let rate = rate_of_calls(&found.calibration.measured)
+                .filter(|_| options.completion == CompletionMode::Inline)
+                .filter(|_| probe_sleep(device_inner) == SleepProbe::Completes);
+            if rate.is_some() {
+                reason += "; a thread that waits for one read alone calls the kernel itself, which is faster";
+            }
+            RoutedQueue { calls: rate.map(detector), ..ring_queue(false, reason) }
+        }
         (QueueKind::Sync, Some(rate)) => {
             let queue = SyncQueue::new(device_inner.clone(), options.depth as usize);
-            let queue =
-                queue.with_slowdown_detector(SlowdownDetector::new(options.clock.clone(), rate));
-            own_queue(Box::new(queue), kind, reason)
+            own_queue(Box::new(queue.with_slowdown_detector(detector(rate))), kind, reason)
         }
         _ => own_queue(open(device_inner, kind, options)?, kind, reason),
     };

@@ -28,6 +28,10 @@ pub(crate) struct IoDispatch {
     /// There is a ring beside the main one, and a device that uses it.
     pub(crate) has_more_rings: bool,
     pub(crate) attachments: Vec<Option<Attachment>>,
+    /// There was a device whose single requests are called: see [`Attachment::calls`].
+    pub(crate) may_call: bool,
+    /// The number of these calls.
+    pub(crate) held_calls: u64,
     /// The indexes of devices with queues of their own.
     pub(crate) own_queue_devices: Vec<usize>,
     /// System calls of queues that were detached.
@@ -202,7 +206,7 @@ impl IoDispatch {
     pub(crate) fn tokens_at_most(&self) -> usize {
         let ring = self.ring.as_ref().map_or(0, Ring::transfers_in_flight);
         let others = if self.has_more_rings { self.others_in_flight() } else { 0 };
-        ring + others + self.in_flight.completed.len()
+        ring + others + self.in_flight.completed.len() + self.in_flight.backlog.len()
     }
 
     /// True if all that is in flight here are requests that calls of this thread execute, and nothing has ended that a round of
@@ -386,6 +390,19 @@ impl IoDispatch {
         self.in_flight.publish_epochs();
     }
 
+    /// Holds the next request back of each device that is called: the caller waits for one in flight alone, and may do so
+    /// again.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn hold_next(&mut self) {
+        for (attachment, slot) in self.attachments.iter().zip(&mut self.in_flight.devices) {
+            let is_called = attachment.as_ref().is_some_and(|one| one.calls.is_some());
+            if is_called && slot.fast_route == FastRoute::Ring {
+                slot.fast_route = FastRoute::Held;
+            }
+        }
+    }
+
     /// The number of requests in flight anywhere, the worker included.
     pub(crate) fn requests_in_flight(&self) -> usize {
         let rings = [&self.ring, &self.iopoll_ring].into_iter().flatten();
@@ -458,7 +475,7 @@ impl IoDispatch {
         counters.set(Counter::Enters, sum.enters);
         let own = self.attached_with_own_queue();
         let calls: u64 = own.map(Attachment::own_system_calls).sum();
-        let calls = self.detached_calls + waits + calls + sum.notifier_reads;
+        let calls = self.detached_calls + self.held_calls + waits + calls + sum.notifier_reads;
         counters.set(Counter::OtherCalls, calls);
     }
 }

@@ -24,6 +24,8 @@ pub(crate) enum FastRoute {
     Closed,
     /// Reads and writes over the reactor's ring.
     Ring,
+    /// The same, but a first one is held back, for its caller may wait for it alone, and execute it by a call.
+    Held,
     /// Reads and writes over the IOPOLL ring.
     Polled,
     /// Reads and writes as commands, over the ring of these.
@@ -36,6 +38,17 @@ impl FastRoute {
     /// The ring for new reads and writes. `None` also for commands, which take another kind of ring.
     #[inline(always)]
     pub(crate) fn ring<'r>(
+        self,
+        ring: &'r mut Option<Ring<Request>>,
+        iopoll_ring: &'r mut Option<Ring<Request>>,
+    ) -> Option<&'r mut Ring<Request>> {
+        let at_once = if self == FastRoute::Held { FastRoute::Ring } else { self };
+        at_once.ring_at_once(ring, iopoll_ring)
+    }
+
+    /// The same. `None` also if a first request is held back.
+    #[inline(always)]
+    pub(crate) fn ring_at_once<'r>(
         self,
         ring: &'r mut Option<Ring<Request>>,
         iopoll_ring: &'r mut Option<Ring<Request>>,

@@ -72,6 +72,79 @@ fn registered_and_plain_requests_read_the_same_bytes() {
     }
 }
 
+fn held(ring: &mut Ring<Reading>, offset: u64) -> bool {
+    ring.hold(Reading { offset, buffer: Buffer::zeroed(4096) }).is_ok()
+}
+
+#[test]
+fn a_held_transfer_is_executed_by_a_call_of_its_owner() {
+    let file = file_with(&[7; 8192]);
+    let mut ring = ring(&RingOptions::default());
+    for (offset, expected) in [(4096, 4096), (6144, 2048), (8192, 0)] {
+        assert!(held(&mut ring, offset));
+        assert_eq!((ring.in_flight(), ring.queued()), (1, 1));
+        assert_eq!(ring.held_alone(0).map(|reading| reading.offset), Some(offset));
+        let (reading, result) = ring.call_held(file.as_fd()).unwrap();
+        assert_eq!(result.get(), Ok(expected));
+        assert!(reading.take().buffer[..expected as usize].iter().all(|byte| *byte == 7));
+        assert_eq!((ring.in_flight(), ring.queued(), ring.counters().enters), (0, 0, 0));
+    }
+    assert!(ring.call_held(file.as_fd()).is_none());
+    assert!(held(&mut ring, 0));
+    let directory = std::fs::File::open("/").unwrap();
+    let (_, result) = ring.call_held(directory.as_fd()).unwrap();
+    assert_eq!(result.get(), Err(Errno::ISDIR));
+}
+
+#[test]
+fn a_held_transfer_goes_to_the_kernel_when_its_owner_enters() {
+    let mut ring = ring(&RingOptions::default());
+    assert!(held(&mut ring, 4096));
+    assert!(!held(&mut ring, 4096), "one at a time");
+    ring.enter(1, None).unwrap();
+    let (transfers, _) = reap_all(&mut ring);
+    assert_eq!(transfers.into_iter().map(|(_, result)| result).collect::<Vec<_>>(), [Ok(4096)]);
+    assert_eq!(ring.counters().plain_buffers, 1);
+    // Beside another transfer, it is not alone.
+    assert!(held(&mut ring, 4096));
+    assert!(ring.push(Reading { offset: 0, buffer: Buffer::zeroed(4096) }).is_ok());
+    assert!(ring.held_alone(0).is_none());
+    ring.enter(2, None).unwrap();
+    assert_eq!(reap_all(&mut ring).0.len(), 2);
+    assert!(ring.held_alone(0).is_none());
+}
+
+#[test]
+fn a_held_transfer_is_cancelled_as_others_are() {
+    let mut ring = ring(&RingOptions::default());
+    assert!(held(&mut ring, 4096));
+    let mut seen = 0;
+    ring.cancel(|_| {
+        seen += 1;
+        true
+    });
+    assert_eq!((seen, ring.queued()), (1, 2));
+    assert!(ring.held_alone(0).is_none(), "the cancel is pushed first");
+    ring.enter(1, None).unwrap();
+    while ring.in_flight() > 0 {
+        ring.enter(1, None).unwrap();
+        reap_all(&mut ring);
+    }
+    assert!(held(&mut ring, 4096));
+    assert_eq!(ring.remove(3), Err(Errno::BUSY));
+    // Its drop waits for it.
+    drop(ring);
+}
+
+#[test]
+fn what_a_call_cannot_execute_is_not_held() {
+    let mut ring = ring(&RingOptions { transfers: 1, ..RingOptions::default() });
+    let buffer = "read only".lend_for_write().unwrap();
+    assert!(ring.hold(Reading { offset: 0, buffer }).is_err());
+    assert!(ring.push(Reading { offset: 0, buffer: Buffer::zeroed(4096) }).is_ok());
+    assert!(!held(&mut ring, 0), "no slot is free");
+}
+
 fn pinned(buffers: impl IntoIterator<Item = Buffer>) -> PinnedSlots<Reading> {
     PinnedSlots::new(buffers.into_iter().map(|buffer| Reading { offset: 0, buffer }))
 }

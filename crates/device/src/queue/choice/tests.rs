@@ -304,3 +304,21 @@ fn the_choice_is_the_same_with_every_scatter() {
         }
     }
 }
+
+#[test]
+fn a_single_read_is_a_call_where_calls_are_clearly_better_alone() {
+    assert_eq!(rate_of_calls(&ram_file()), Some(510_000.0));
+    assert_eq!(rate_of_calls(&disk()), None, "reads sleep");
+    let ring = steady(Ring, [100.0, 800.0]);
+    let alone = |rates: [f64; 7]| {
+        let calls = queue(Sync, rates.map(|rate| [rate, 500.0]));
+        rate_of_calls(&[ring.clone(), calls])
+    };
+    assert_eq!(alone([105.0; 7]), Some(105_000.0));
+    assert_eq!(alone([104.9; 7]), None);
+    assert_eq!(alone([120.0, 120.0, 120.0, 99.0, 120.0, 120.0, 120.0]), None);
+    // Two rounds are disturbed, and then three.
+    assert_eq!(alone([120.0, 40.0, 120.0, 40.0, 120.0, 120.0, 120.0]), Some(120_000.0));
+    assert_eq!(alone([120.0, 40.0, 120.0, 40.0, 120.0, 40.0, 120.0]), None);
+    assert_eq!(rate_of_calls(&[steady(Sync, [900.0, 900.0])]), None, "there is no ring");
+}

@@ -1,0 +1,102 @@
+//! Requests that the thread which waits for them executes itself, by calls, on devices that complete within calls.
+//!
+//! - [`ReactorCore::call_alone`] executes one request that was held back from the ring ([`FastRoute::Held`]).
+//! - [`ReactorCore::call_fast`] executes all that was pushed to queues of kind `sync`.
+
+use uringfs_device::{DeviceIndex, Errno, KernelTarget, Op};
+
+use crate::counters::Counter;
+use crate::event_loop::core::ReactorCore;
+use crate::io::dispatch::IoDispatch;
+use crate::io::in_flight::Polled;
+use crate::io::route::FastRoute;
+
+impl ReactorCore {
+    /// Executes the request that is held back, if a wait for `wanted` completions waits for it alone. False when the ring is to
+    /// be entered.
+    ///
+    /// Inlined down to the system call: see [`uringfs_ring::Ring::enter`].
+    #[inline(always)]
+    pub(crate) fn call_alone(&self, io: &mut IoDispatch, wanted: usize) -> bool {
+        if !io.may_call || wanted != 1 {
+            return false;
+        }
+        let IoDispatch { ring: Some(ring), attachments, in_flight, .. } = io else { return false };
+        // The wait for messages, for which the loop looks itself. The kernel shows that others have ended when the ring is
+        // entered.
+        let idle_waits = self.mailbox_armed.get() as usize;
+        let Some(request) = ring.held_alone(idle_waits) else {
+            if ring.transfers_in_flight() == 1 {
+                io.hold_next();
+            }
+            return false;
+        };
+        let (device, is_read) = (request.device, request.op == Op::Read);
+        let attachment = attachments[device.get()].as_mut();
+        let attachment = attachment.expect("a device is attached while requests are in flight");
+        let Some(calls) = &mut attachment.calls else { return false };
+        let backend = attachment.device_inner.backend();
+        let is_slow = {
+            let called = calls.watch(is_read, || match backend.kernel_target() {
+                KernelTarget::Descriptor(file) => ring.call_held(file),
+                KernelTarget::Nop | KernelTarget::Nvme(..) | KernelTarget::InProcess => None,
+            });
+            let is_slow = calls.is_contradicted();
+            let Some((request, result)) = called else { return false };
+            in_flight.take(request, result, Polled::No, attachments);
+            is_slow
+        };
+        // Listeners learn of a failure before its caller, and the rest of a short step is issued: both by a round.
+        in_flight.has_other_completions |=
+            !in_flight.failures.is_empty() || in_flight.has_backlog();
+        io.held_calls += 1;
+        self.count(Counter::Called);
+        if is_slow {
+            self.stop_calling(io, device);
+        }
+        true
+    }
+
+    /// Leaves calls to the device, since one took far longer than measured.
+    #[cold]
+    #[inline(never)]
+    fn stop_calling(&self, io: &mut IoDispatch, device: DeviceIndex) {
+        if let Some(attachment) = &mut io.attachments[device.get()] {
+            attachment.stop_calling();
+        }
+        let fast_route = &mut io.in_flight.devices[device.get()].fast_route;
+        if *fast_route == FastRoute::Held {
+            *fast_route = FastRoute::Ring;
+        }
+        self.count(Counter::ChosenAgain);
+    }
+
+    /// Executes what was pushed, by calls, when the caller waits for completions, and all that may happen are those of devices
+    /// that complete within calls: no round of the loop, no queue of the kernel. False when there is more to do, before
+    /// the calls or after.
+    ///
+    /// # Errors
+    /// Those of [`Self::submit_own`].
+    #[inline(never)]
+    pub(crate) fn call_fast(&self) -> Result<bool, Errno> {
+        if !self.only_requests_pending() || self.tasks.borrow().operations() > 0 {
+            return Ok(false);
+        }
+        let io = &mut *self.io.borrow_mut();
+        // A wait for a descriptor needs a look at the ring, or at epoll.
+        let has_waits = match &io.ring {
+            Some(ring) => !self.is_idle(ring) || ring.queued() > 0,
+            None => self.poller.borrow().as_ref().is_some_and(|poller| poller.waits() > 0),
+        };
+        if has_waits || !io.has_only_calls() {
+            return Ok(false);
+        }
+        self.submit_own(io)?;
+        io.reap_own_queues();
+        io.in_flight.publish_epochs();
+        self.counters.add(Counter::Called, io.in_flight.completed.len() as u64);
+        // The rest of a short step, a failure, and a choice that a call has contradicted are for a round.
+        let is_all = !io.in_flight.has_backlog() && !io.in_flight.has_ended_any();
+        Ok(is_all && self.attention.get() == 0 && !io.in_flight.completed.is_empty())
+    }
+}
