@@ -140,8 +140,7 @@ counters! {
     OtherCalls = "queue.system_calls",
     /// Requests that a wait for completions executed itself, in calls, with nothing else in flight.
     Called = "queue.called",
-    /// Times that the queue of a device was chosen again, or its single requests left calls, because reads took much longer
-    /// than measured.
+    /// Times that the queue of a device was chosen again, because its reads took much longer than measured.
     ChosenAgain = "queue.chosen_again",
 }
 

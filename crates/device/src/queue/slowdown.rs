@@ -95,7 +95,7 @@ impl SlowdownDetector {
     /// A batch of this number of reads has ended that began at `begin`.
     pub(crate) fn end(&mut self, begin: Instant, reads: u32) {
         let now = self.clock.now();
-        if now.saturating_duration_since(begin) < self.slow * reads {
+        if now.saturating_duration_since(begin) < self.slow.saturating_mul(reads) {
             (self.skip, self.slow_in_a_row) = (SKIPPED_BATCHES, 0);
             return;
         }
@@ -146,6 +146,16 @@ impl SlowdownDetector {
         let elapsed = elapsed.saturating_sub(self.delay().saturating_sub(self.delay));
         let blocks = bytes.div_ceil(BLOCK).clamp(1, u32::MAX.into());
         self.has_hung |= elapsed >= MIN_HANG && elapsed >= self.hang.saturating_mul(blocks as u32);
+    }
+
+    /// True when one batch has hung.
+    pub fn has_hung(&self) -> bool {
+        self.has_hung
+    }
+
+    /// Watches only for batches that hang from here on.
+    pub fn allow_slow(&mut self) {
+        (self.slow, self.slow_in_a_row) = (Duration::MAX, 0);
     }
 
     /// True when all of the last timed batches were slow, or one has hung.
@@ -243,7 +253,22 @@ mod tests {
         (0..1000).for_each(|_| detector.watch(false, || wait(39_000)));
         assert!(!detector.is_contradicted());
         detector.watch(false, || wait(40_000));
-        assert!(detector.is_contradicted());
+        assert!(detector.is_contradicted() && detector.has_hung());
+    }
+
+    #[test]
+    fn a_detector_that_allows_slow_reads_still_finds_one_that_hangs() {
+        let clock = VirtualClock::default();
+        let mut detector = SlowdownDetector::new(Clock::Virtual(clock.clone()), 100_000.0);
+        run(&mut detector, &clock, MAX_SLOW, 1000);
+        assert!(detector.is_contradicted() && !detector.has_hung());
+        detector.allow_slow();
+        assert!(!detector.is_contradicted());
+        run(&mut detector, &clock, MAX_SLOW, 9000);
+        assert!(!detector.is_contradicted());
+        let now = Clock::Virtual(clock.clone());
+        detector.watch(true, || clock.advance_to(now.now() + Duration::from_millis(40)));
+        assert!(detector.has_hung());
     }
 
     #[test]

@@ -155,15 +155,16 @@ impl ReactorCore {
     #[cold]
     pub(crate) fn choose_again(&self) {
         let mut is_any_busy = false;
-        let devices = self.io.borrow().own_queue_devices.clone();
-        for index in devices {
+        let devices = self.io.borrow().attachments.len();
+        for index in 0..devices {
             let (device_inner, old) = {
                 let io = &*self.io.borrow();
                 let Some(attachment) = &io.attachments[index] else { continue };
                 if !attachment.is_choice_contradicted() || attachment.closing {
                     continue;
                 }
-                if io.has_requests_of(index) {
+                let is_replaced = matches!(attachment.route, QueueRoute::Own(_));
+                if is_replaced && io.has_requests_of(index) {
                     is_any_busy = true;
                     continue;
                 }
@@ -188,7 +189,7 @@ impl ReactorCore {
         self.attention.set(if is_any_busy { others | CONTRADICTED } else { others });
     }
 
-    /// Replaces the queue of a device that has nothing in flight here.
+    /// Replaces the queue of a device that has nothing in flight here. The ring stays, and only its calls are chosen again.
     ///
     /// # Errors
     /// When the ring has no room for the device, or epoll none for the queue. Then nothing has changed.
@@ -197,9 +198,15 @@ impl ReactorCore {
         device_inner: &Arc<DeviceInner>,
         chosen: RoutedQueue,
     ) -> io::Result<()> {
+        let index = device_inner.index().get();
+        if let Some(attachment) = &mut self.io.borrow_mut().attachments[index]
+            && matches!(attachment.route, QueueRoute::Ring)
+        {
+            attachment.choose_calls_again(chosen);
+            return Ok(());
+        }
         self.register_queue(&chosen.route)?;
         let io = &mut *self.io.borrow_mut();
-        let index = device_inner.index().get();
         let is_by_ring = matches!(chosen.route, QueueRoute::Ring | QueueRoute::Polled);
         if is_by_ring {
             io.install(device_inner)?;

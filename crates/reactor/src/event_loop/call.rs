@@ -6,7 +6,7 @@
 use uringfs_device::{DeviceIndex, Errno, KernelTarget, Op};
 
 use crate::counters::Counter;
-use crate::event_loop::core::ReactorCore;
+use crate::event_loop::core::{CONTRADICTED, ReactorCore};
 use crate::io::dispatch::IoDispatch;
 use crate::io::in_flight::Polled;
 use crate::io::route::FastRoute;
@@ -36,39 +36,46 @@ impl ReactorCore {
         let attachment = attachment.expect("a device is attached while requests are in flight");
         let Some(calls) = &mut attachment.calls else { return false };
         let backend = attachment.device_inner.backend();
-        let is_slow = {
+        let is_contradicted = {
             let called = calls.watch(is_read, || match backend.kernel_target() {
                 KernelTarget::Descriptor(file) => ring.call_held(file),
                 KernelTarget::Nop | KernelTarget::Nvme(..) | KernelTarget::InProcess => None,
             });
-            let is_slow = calls.is_contradicted();
+            let is_contradicted = calls.is_contradicted();
             let Some((request, result)) = called else { return false };
             in_flight.take(request, result, Polled::No, attachments);
-            is_slow
+            is_contradicted
         };
         // Listeners learn of a failure before its caller, and the rest of a short step is issued: both by a round.
         in_flight.has_other_completions |=
             !in_flight.failures.is_empty() || in_flight.has_backlog();
         io.held_calls += 1;
         self.count(Counter::Called);
-        if is_slow {
-            self.stop_calling(io, device);
+        if is_contradicted {
+            self.end_calls(io, device);
         }
         true
     }
 
-    /// Leaves calls to the device, since one took far longer than measured.
+    /// Ends calls to the device: for good if one has hung, else until it is measured again, as often as that may be.
     #[cold]
     #[inline(never)]
-    fn stop_calling(&self, io: &mut IoDispatch, device: DeviceIndex) {
-        if let Some(attachment) = &mut io.attachments[device.get()] {
+    fn end_calls(&self, io: &mut IoDispatch, device: DeviceIndex) {
+        let Some(attachment) = &mut io.attachments[device.get()] else { return };
+        let is_to_be_measured = attachment.is_choice_contradicted();
+        let Some(calls) = &mut attachment.calls else { return };
+        if calls.has_hung() {
             attachment.stop_calling();
+            self.count(Counter::ChosenAgain);
+        } else if is_to_be_measured {
+            self.attention.set(self.attention.get() | CONTRADICTED);
+        } else {
+            return calls.allow_slow();
         }
         let fast_route = &mut io.in_flight.devices[device.get()].fast_route;
         if *fast_route == FastRoute::Held {
             *fast_route = FastRoute::Ring;
         }
-        self.count(Counter::ChosenAgain);
     }
 
     /// Executes what was pushed, by calls, when the caller waits for completions, and all that may happen are those of devices

@@ -67,19 +67,27 @@ impl Attachment {
         self.reason = format!("{}; the driver refused to be polled", self.reason);
     }
 
-    /// A call took far longer than measured: single requests take the ring, too.
+    /// A call has hung: single requests take the ring from here on, too.
     pub(crate) fn stop_calling(&mut self) {
         self.calls = None;
-        self.reason +=
-            "; calls took far longer than measured, so these reads take the ring now, too";
+        self.reason += "; a call has hung, so these reads take the ring, too";
     }
 
     /// True when a queue that was chosen by measuring is to be chosen again: its requests take much longer than measured.
     pub(crate) fn is_choice_contradicted(&self) -> bool {
-        let times = self.measured.as_ref().map_or(MAX_MEASUREMENTS, |measured| measured.times);
-        match &self.route {
-            QueueRoute::Own(queue) => times < MAX_MEASUREMENTS && queue.is_slower_than_measured(),
-            QueueRoute::Ring | QueueRoute::Polled | QueueRoute::Nvme => false,
+        let is_slow = match &self.route {
+            QueueRoute::Own(queue) => queue.is_slower_than_measured(),
+            QueueRoute::Ring => self.calls.as_ref().is_some_and(SlowdownDetector::is_contradicted),
+            QueueRoute::Polled | QueueRoute::Nvme => false,
+        };
+        is_slow && self.measured.as_ref().is_some_and(|measured| measured.times < MAX_MEASUREMENTS)
+    }
+
+    /// Takes from a new choice whether single requests are called. The ring, which may have some in flight, stays.
+    pub(crate) fn choose_calls_again(&mut self, chosen: RoutedQueue) {
+        (self.calls, self.measured) = (None, chosen.measured);
+        if matches!(chosen.route, QueueRoute::Ring) {
+            (self.calls, self.reason) = (chosen.calls, chosen.reason);
         }
     }
 
