@@ -43,6 +43,15 @@ pub struct SlowdownDetector {
     delay: Duration,
 }
 
+/// A call between [`SlowdownDetector::begin_call`] and [`SlowdownDetector::end_call`].
+#[derive(Debug)]
+#[must_use = "it ends"]
+pub struct WatchedCall {
+    /// `None` if it is not timed.
+    began: Option<Instant>,
+    began_coarse: Duration,
+}
+
 impl SlowdownDetector {
     /// Compares with a measured rate of `reads_per_second`.
     pub fn new(clock: Clock, reads_per_second: f64) -> SlowdownDetector {
@@ -67,17 +76,20 @@ impl SlowdownDetector {
         }
     }
 
-    /// Executes one request, by a call. `is_read` says whether it is a read of the measured size.
+    /// A call begins that executes one request. `is_read` says whether it is a read of the measured size.
     #[inline(always)]
-    pub fn watch<R>(&mut self, is_read: bool, call: impl FnOnce() -> R) -> R {
+    pub fn begin_call(&mut self, is_read: bool) -> WatchedCall {
         let began = (is_read && self.is_due()).then(|| self.now());
-        let began_coarse = self.coarse_now();
-        let result = call();
+        WatchedCall { began, began_coarse: self.coarse_now() }
+    }
+
+    /// The call has ended.
+    #[inline(always)]
+    pub fn end_call(&mut self, WatchedCall { began, began_coarse }: WatchedCall) {
         self.end_any(began_coarse, BLOCK, || false);
         if let Some(began) = began {
             self.end(began, 1);
         }
-        result
     }
 
     /// True if the batch that begins now is to be timed.
@@ -241,18 +253,22 @@ mod tests {
     fn a_single_call_is_watched_as_a_batch_is() {
         let clock = VirtualClock::default();
         let now = Clock::Virtual(clock.clone());
-        let wait = |us| clock.advance_to(now.now() + Duration::from_micros(us));
+        let watch = |detector: &mut SlowdownDetector, is_read, us| {
+            let call = detector.begin_call(is_read);
+            clock.advance_to(now.now() + Duration::from_micros(us));
+            detector.end_call(call);
+        };
         let mut detector = SlowdownDetector::new(Clock::Virtual(clock.clone()), 100_000.0);
         for _ in 0..500 {
             assert!(!detector.is_contradicted());
-            detector.watch(true, || wait(20));
+            watch(&mut detector, true, 20);
         }
         assert!(detector.is_contradicted());
         let mut detector = SlowdownDetector::new(Clock::Virtual(clock.clone()), 100_000.0);
         // Of writes no time was measured.
-        (0..1000).for_each(|_| detector.watch(false, || wait(39_000)));
+        (0..1000).for_each(|_| watch(&mut detector, false, 39_000));
         assert!(!detector.is_contradicted());
-        detector.watch(false, || wait(40_000));
+        watch(&mut detector, false, 40_000);
         assert!(detector.is_contradicted() && detector.has_hung());
     }
 
@@ -266,8 +282,9 @@ mod tests {
         assert!(!detector.is_contradicted());
         run(&mut detector, &clock, MAX_SLOW, 9000);
         assert!(!detector.is_contradicted());
-        let now = Clock::Virtual(clock.clone());
-        detector.watch(true, || clock.advance_to(now.now() + Duration::from_millis(40)));
+        let call = detector.begin_call(true);
+        clock.advance_to(detector.now() + Duration::from_millis(40));
+        detector.end_call(call);
         assert!(detector.has_hung());
     }
 

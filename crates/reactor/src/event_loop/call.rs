@@ -37,10 +37,10 @@ impl ReactorCore {
         let Some(calls) = &mut attachment.calls else { return false };
         let backend = attachment.device_inner.backend();
         let is_contradicted = {
-            let called = calls.watch(is_read, || match backend.kernel_target() {
-                KernelTarget::Descriptor(file) => ring.call_held(file),
-                KernelTarget::Nop | KernelTarget::Nvme(..) | KernelTarget::InProcess => None,
-            });
+            let call = calls.begin_call(is_read);
+            let KernelTarget::Descriptor(file) = backend.kernel_target() else { return false };
+            let called = ring.call_held(file);
+            calls.end_call(call);
             let is_contradicted = calls.is_contradicted();
             let Some((request, result)) = called else { return false };
             in_flight.take(request, result, Polled::No, attachments);
