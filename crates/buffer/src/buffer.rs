@@ -73,6 +73,17 @@ impl Buffer {
         Buffer { pointer, length: length as u32, region_id: region.id(), region }
     }
 
+    /// The `length` bytes at `pointer`, which `region` stands for.
+    #[inline]
+    pub(crate) fn over(
+        pointer: NonNull<u8>,
+        length: usize,
+        region: Arc<Region>,
+        region_id: RegionId,
+    ) -> Buffer {
+        Buffer { pointer, region, length: length as u32, region_id }
+    }
+
     /// Address of the first byte, for a request to the kernel. Valid until the
     /// buffer is dropped, even if the buffer is moved.
     #[inline]
@@ -206,6 +217,7 @@ impl Buffer {
     /// assert_eq!(pool.get().unwrap().len(), 4096);
     /// # Ok::<_, std::io::Error>(())
     /// ```
+    #[inline]
     pub fn truncate(&mut self, length: usize) {
         self.length = self.length.min(length.try_into().unwrap_or(u32::MAX));
     }

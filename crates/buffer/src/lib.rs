@@ -28,6 +28,9 @@
 
 // Top down: a module imports only from those below it.
 
+// Buffers of callers in other languages, who hold memory by its address alone.
+mod raw;
+
 // A fixed number of equal buffers out of one region.
 mod pool;
 
@@ -52,6 +55,7 @@ mod slots;
 pub use buffer::{ALIGNMENT, Buffer, MAX_LENGTH};
 pub use io_buf::{IoBuf, IoBufMut, OpMemory, TooLong};
 pub use pool::{Acquire, BufferPool, VisitUnreaped, set_visit_unreaped};
+pub use raw::ForeignMemory;
 pub use region::{Backing, Region, RegionId};
 pub use shared::{Registration, SharedMemory};
 pub use slab::{

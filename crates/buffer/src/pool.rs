@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
-use std::ptr;
+use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -98,6 +98,7 @@ impl BufferPool {
     }
 
     /// Bytes in each buffer.
+    #[inline]
     pub fn buffer_length(&self) -> usize {
         self.slots().length()
     }
@@ -112,6 +113,20 @@ impl BufferPool {
         Buffer::from_region(self.region.clone(), start, self.slots().length())
     }
 
+    /// The region that is divided into the pool's buffers.
+    #[inline]
+    pub(crate) fn region(&self) -> &Arc<Region> {
+        &self.region
+    }
+
+    /// True if a buffer begins at this address.
+    #[inline]
+    pub(crate) fn begins_at(&self, pointer: NonNull<u8>) -> bool {
+        let start = (pointer.as_ptr() as usize).wrapping_sub(self.region.base().as_ptr() as usize);
+        self.slots().begins_at(start)
+    }
+
+    #[inline]
     fn slots(&self) -> &Slots {
         self.region.slots.as_ref().expect("a pool's region is divided into slots")
     }

@@ -218,6 +218,7 @@ impl Region {
     }
 
     /// Address of the first byte, for registration with a ring.
+    #[inline]
     pub fn base(&self) -> NonNull<u8> {
         self.base
     }
@@ -249,6 +250,7 @@ impl Region {
     }
 
     /// The id of this region in rings.
+    #[inline]
     pub fn id(&self) -> RegionId {
         self.id
     }

@@ -81,6 +81,9 @@ pub const MAX_SEGMENTS: usize = 1024;
 /// 0 bytes). After them the request fails.
 const MAX_RETRIES: u8 = 100;
 
+/// Set in the number of retries of a request that is cancelled.
+const CANCELLED: u8 = 0x80;
+
 /// One request. Owns its memory from push to completion.
 #[repr(align(64))]
 pub struct Request {
@@ -99,12 +102,11 @@ pub struct Request {
     pub op: Op,
     /// The guarantee of its completion.
     pub durability: Durability,
+    /// A number of the issuer: the slot of the epoch that the request belongs to. This crate only carries it. As wide
+    /// as `device`, so that both are compared at once.
+    pub epoch_slot: u16,
+    /// Successive steps that moved nothing, and [`CANCELLED`].
     retries: u8,
-    /// Set by [`Queue::cancel`](crate::Queue::cancel), and by a reactor that cancels in its rings. ECANCELED is then
-    /// its result where [`Self::advance`] would go on or retry; without it ECANCELED is retried.
-    pub cancelled: bool,
-    /// A byte of the issuer: the slot of the epoch that the request belongs to. This crate only carries it.
-    pub epoch_slot: u8,
     state: RequestState,
 }
 
@@ -147,7 +149,6 @@ impl Request {
             op,
             durability: Durability::Volatile,
             retries: 0,
-            cancelled: false,
             epoch_slot: 0,
             state: RequestState::New,
         }
@@ -156,11 +157,35 @@ impl Request {
     /// Makes it a new volatile request, which a queue takes, with the same memory and tag. For one that keeps its place
     /// from use to use.
     #[inline(always)]
-    pub fn renew(&mut self, device: DeviceIndex, op: Op, address: u64, epoch_slot: u8) {
+    pub fn renew(&mut self, device: DeviceIndex, op: Op, address: u64, epoch_slot: u16) {
         (self.address, self.done) = (address, 0);
-        (self.device, self.op, self.durability) = (device, op, Durability::Volatile);
-        (self.retries, self.cancelled) = (0, false);
-        (self.epoch_slot, self.state) = (epoch_slot, RequestState::Issued);
+        (self.device, self.epoch_slot) = (device, epoch_slot);
+        (self.op, self.durability) = (op, Durability::Volatile);
+        (self.retries, self.state) = (0, RequestState::Issued);
+    }
+
+    /// Records that its issuer has cancelled it: set by [`Queue::cancel`](crate::Queue::cancel), and by a reactor that
+    /// cancels in its rings. ECANCELED is then its result where [`Self::advance`] would go on or retry; without it
+    /// ECANCELED is retried.
+    #[inline]
+    pub fn cancel(&mut self) {
+        self.retries |= CANCELLED;
+    }
+
+    /// [`Self::cancel`], if it has this tag. True if it has.
+    #[inline]
+    pub fn cancel_if_tagged(&mut self, tag: Tag) -> bool {
+        let matches = self.tag == tag;
+        if matches {
+            self.cancel();
+        }
+        matches
+    }
+
+    /// True if it was cancelled.
+    #[inline]
+    pub fn is_cancelled(&self) -> bool {
+        self.retries & CANCELLED != 0
     }
 
     /// True if it was given to a queue.
@@ -177,7 +202,7 @@ impl Request {
 
     /// Records that its queue gives it back before any step of it: nothing of it has reached the device.
     pub(crate) fn withdraw(&mut self) {
-        if self.done == 0 && self.retries == 0 {
+        if self.done == 0 && self.retries & !CANCELLED == 0 {
             self.state = RequestState::New;
         }
     }
@@ -235,7 +260,7 @@ impl Request {
     /// Whether a step that fails now may be tried again.
     #[inline]
     pub(crate) fn tries(&self) -> Tries {
-        if self.retries + 1 < MAX_RETRIES { Tries::Left } else { Tries::Exhausted }
+        if (self.retries & !CANCELLED) + 1 < MAX_RETRIES { Tries::Left } else { Tries::Exhausted }
     }
 
     /// Counts bytes that were moved outside of a queue, so that the next step begins after them.
@@ -266,7 +291,7 @@ impl Request {
     fn advance_slow(&mut self, moved: Result<u32, Errno>, bounds: Bounds) -> Progress {
         match self.advance_uncancelled(moved, bounds) {
             // Its issuer does not want the rest.
-            Progress::Again if self.cancelled => Progress::Done(Err(Errno::CANCELED)),
+            Progress::Again if self.is_cancelled() => Progress::Done(Err(Errno::CANCELED)),
             progress => progress,
         }
     }
@@ -294,11 +319,11 @@ impl Request {
                     return retry(self, Errno::IO);
                 }
                 self.done += (moved - tail) as u64;
-                self.retries = 0;
+                self.retries &= CANCELLED;
                 Progress::Again
             }
             Err(error @ (Errno::INTR | Errno::AGAIN)) => retry(self, error),
-            Err(Errno::CANCELED) if !self.cancelled => retry(self, Errno::CANCELED),
+            Err(Errno::CANCELED) if !self.is_cancelled() => retry(self, Errno::CANCELED),
             Err(error) => Progress::Done(Err(error)),
         }
     }
@@ -407,11 +432,11 @@ mod tests {
         // The rest of a short step, and what a timeout, or a reset of a controller, has cut off.
         for step in [Ok(512), Err(Errno::INTR), Err(Errno::AGAIN)] {
             let mut request = read(8192);
-            request.cancelled = true;
+            request.cancel();
             assert_eq!(request.advance(step, BOUNDS), Progress::Done(Err(Errno::CANCELED)));
         }
         let mut request = read(8192);
-        request.cancelled = true;
+        request.cancel();
         assert_eq!(request.advance(Ok(8192), BOUNDS), Progress::Done(Ok(8192)));
         assert_eq!(request.advance(Err(Errno::IO), BOUNDS), Progress::Done(Err(Errno::IO)));
     }
@@ -420,7 +445,7 @@ mod tests {
     fn an_unrequested_cancel_is_retried() {
         let mut request = read(4096);
         assert_eq!(request.advance(Err(Errno::CANCELED), BOUNDS), Progress::Again);
-        request.cancelled = true;
+        request.cancel();
         assert_eq!(
             request.advance(Err(Errno::CANCELED), BOUNDS),
             Progress::Done(Err(Errno::CANCELED))

@@ -481,7 +481,7 @@ fn requests_that_wait_for_a_server_can_be_cancelled() {
     }
     tested.queue.cancel(Tag(2));
     let StepCompletion { request, result } = tested.queue.reap().expect("it is cancelled");
-    assert_eq!((request.tag, request.cancelled, result), (Tag(2), true, Err(Errno::CANCELED)));
+    assert_eq!((request.tag, request.is_cancelled(), result), (Tag(2), true, Err(Errno::CANCELED)));
     assert_eq!(tested.queue.in_flight(), 3);
     for (_, result) in tested.finish() {
         assert_eq!(result, Err(Errno::TIMEDOUT));

@@ -369,7 +369,7 @@ fn a_slot_keeps_its_bytes_until_its_completion_is_taken() {
         let (reactor, file, pool) = (reactor(queue), numbered(folder.path()), pool(4096));
         let mut batch = batch(&reactor, &pool);
         assert_eq!(batch.read(&file, &[at(0, 3 * 4096)]), Ok(1));
-        let _not_taken = batch.completions(1, None).unwrap();
+        drop(batch.completions(1, None).unwrap());
         assert_eq!(batch.read(&file, &[at(0, 4 * 4096)]), Err(Errno::BUSY), "{queue}");
         assert_eq!(batch.read(&file, &[at(1, 4 * 4096), at(0, 4 * 4096)]), Ok(1), "{queue}");
         let mut blocks = Vec::new();

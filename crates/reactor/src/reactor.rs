@@ -33,7 +33,7 @@ use crate::event_loop::sleep::RECHECK_INTERVAL;
 use crate::event_loop::waker::task_waker;
 use crate::io::completion_worker::CompletionWorker;
 use crate::io::dispatch::IoDispatch;
-use crate::io::in_flight::InFlight;
+use crate::io::in_flight::{EpochRun, InFlight};
 use crate::io::rings::make_rings;
 use crate::io::route::QueueRoute;
 use crate::local::LocalReactor;
@@ -132,6 +132,7 @@ impl Reactor {
             mode: options.completion,
             mailbox_notified: false,
             has_other_completions: false,
+            ended_run: EpochRun::default(),
             has_ended_epoch: false,
             completed_inline: 0,
             resumed: 0,
@@ -153,6 +154,7 @@ impl Reactor {
             attachments,
             own_queue_devices,
             may_call: false,
+            is_last_uncalled: false,
             held_calls: 0,
             detached_calls: 0,
             dropped_rings: Default::default(),
@@ -466,6 +468,7 @@ impl ReactorCore {
         let operations = self.tasks.borrow_mut().take_requesters();
         let transfers = {
             let io = &mut *self.io.borrow_mut();
+            io.in_flight.publish_epochs();
             for (attachment, device) in io.attachments.iter_mut().zip(&mut io.in_flight.devices) {
                 device.tracker.publish_ended();
                 if device.tracker.is_active() {

@@ -52,7 +52,13 @@ impl RawCounters {
         self.count_many(file, fixed_buffer, 1);
     }
 
-    /// The same for several transfers.
+    /// Counts a transfer whose file and memory are named by index.
+    #[inline(always)]
+    pub(crate) fn count_fixed(&mut self) {
+        self.transfers += 1;
+    }
+
+    /// Counts several transfers of one kind.
     #[inline(always)]
     pub(crate) fn count_many(&mut self, file: FileSlot, fixed_buffer: bool, transfers: u64) {
         self.transfers += transfers;

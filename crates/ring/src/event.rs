@@ -2,7 +2,7 @@
 
 use uringfs_errno::Errno;
 
-use crate::in_flight::{RequestId, RequestKind, Slots};
+use crate::in_flight::{RequestId, RequestKind, Slots, not_in_flight};
 use crate::message::Messages;
 use crate::wait::{Wait, WaitOutput};
 
@@ -34,7 +34,8 @@ pub(crate) fn decode(
         if result < 0 { Err(Errno::from_raw_os_error(-result)) } else { Ok(result as u32) };
     match id.kind() {
         RequestKind::Wait => {
-            let (wait, tag) = waits.end(id).take();
+            let ended = waits.end(id).unwrap_or_else(|| not_in_flight());
+            let (wait, tag) = ended.take();
             let result = result.map(|value| wait.decode(value));
             Some(Event::Wait { wait, tag, result })
         }
@@ -43,6 +44,6 @@ pub(crate) fn decode(
             messages.end(id, result.is_err());
             None
         }
-        RequestKind::Transfer | RequestKind::Pinned => None,
+        RequestKind::Transfer | RequestKind::Pinned => not_in_flight(),
     }
 }

@@ -11,29 +11,31 @@ use std::ptr;
 pub(crate) enum RequestKind {
     Transfer = 0,
     Wait = 1,
-    /// Completions of cancels, at index 0, and of sent messages, at the indexes above it.
-    Internal = 2,
-    /// A message from another ring.
-    Message = 3,
     /// A transfer that stays in its slot, in a table of its own.
-    Pinned = 4,
+    Pinned = 2,
+    /// Completions of cancels, at index 0, and of sent messages, at the indexes above it.
+    Internal = 3,
+    /// A message from another ring.
+    Message = 7,
 }
 
-const KIND_SHIFT: u32 = 32;
+/// Bits of an index. Index and kind have 31 bits: each constant below fits into an instruction.
+const INDEX_BITS: u32 = 28;
+const KIND_SHIFT: u32 = INDEX_BITS;
 /// One generation, as added to an id; generations wrap around.
-const GENERATION: u64 = 1 << 35;
-/// Set while the slot is free. It changes the kind to one that is never looked up in
-/// a table, so that comparing ids also checks that the slot is in use.
-const FREE: u64 = (RequestKind::Internal as u64) << KIND_SHIFT;
+const GENERATION: u64 = 1 << 31;
+/// Set while the slot is free. It changes the kind of what is in a table to one that no completion has (4 to 6), so
+/// comparing ids also checks that the slot is in use.
+const FREE: u64 = 4 << KIND_SHIFT;
 
-/// One use of one slot, as `user_data`: 29 bits of generation, 3 of kind, 32 of index.
+/// One use of one slot, as `user_data`: 33 bits of generation, 3 of kind, 28 of index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RequestId(pub u64);
 
 impl RequestId {
     pub(crate) const INTERNAL: RequestId = RequestId((RequestKind::Internal as u64) << KIND_SHIFT);
-    /// Of no completion.
-    pub(crate) const NONE: RequestId = RequestId(7 << KIND_SHIFT);
+    /// Of no completion, and of no slot: no table has this index.
+    pub(crate) const NONE: RequestId = RequestId(FREE | ((1 << INDEX_BITS) - 1));
     pub(crate) const MESSAGE: RequestId = RequestId((RequestKind::Message as u64) << KIND_SHIFT);
 
     #[inline]
@@ -41,16 +43,16 @@ impl RequestId {
         match self.0 >> KIND_SHIFT & 7 {
             0 => RequestKind::Transfer,
             1 => RequestKind::Wait,
-            2 => RequestKind::Internal,
-            3 => RequestKind::Message,
-            _ => RequestKind::Pinned,
+            2 => RequestKind::Pinned,
+            3 => RequestKind::Internal,
+            _ => RequestKind::Message,
         }
     }
 
     /// Of the index of a pinned transfer, the bits of its slot. Above them is the number of its table.
-    pub(crate) const PINNED_SLOT_BITS: u32 = 20;
+    pub(crate) const PINNED_SLOT_BITS: u32 = 18;
     /// The most tables of pinned transfers in one ring.
-    pub(crate) const MAX_PINNED_TABLES: usize = 1 << (32 - RequestId::PINNED_SLOT_BITS);
+    pub(crate) const MAX_PINNED_TABLES: usize = 1 << (INDEX_BITS - RequestId::PINNED_SLOT_BITS);
 
     /// An id of a pinned transfer in this slot.
     #[inline(always)]
@@ -73,7 +75,7 @@ impl RequestId {
 
     /// The number of a pinned transfer's table.
     pub(crate) fn pinned_table(self) -> u32 {
-        self.0 as u32 >> RequestId::PINNED_SLOT_BITS
+        self.index() as u32 >> RequestId::PINNED_SLOT_BITS
     }
 
     /// The sender's id of the message at this index.
@@ -88,7 +90,7 @@ impl RequestId {
 
     #[inline(always)]
     fn index(self) -> usize {
-        self.0 as u32 as usize
+        (self.0 & ((1 << INDEX_BITS) - 1)) as usize
     }
 
     #[inline(always)]
@@ -147,6 +149,13 @@ impl<T> Deref for CompletedTransfer<'_, T> {
     }
 }
 
+/// The kernel completed a request twice, or other code overwrote a table.
+#[cold]
+#[inline(never)]
+pub(crate) fn not_in_flight() -> ! {
+    panic!("a completion for a slot that is not in flight")
+}
+
 /// The index of a free slot, for [`Slots::fill`].
 pub(crate) struct FreeSlot(u32);
 
@@ -200,16 +209,12 @@ impl<T> Slots<T> {
         (*id, slot.write(value))
     }
 
-    /// Frees the slot of `id`, and returns its value in place.
-    ///
-    /// # Panics
-    /// When `id` is not in flight: the kernel completed it twice, or other code
-    /// overwrote the table.
+    /// Frees the slot of `id`, and returns its value in place. `None` if it is no id in flight of this table.
     #[inline(always)]
-    pub(crate) fn end(&mut self, id: RequestId) -> CompletedTransfer<'_, T> {
+    pub(crate) fn end(&mut self, id: RequestId) -> Option<CompletedTransfer<'_, T>> {
         let index = id.index();
-        assert!(self.ids[index] == id, "a completion for a slot that is not in flight");
-        self.ids[index] = id.freed();
+        let own_id = self.ids.get_mut(index).filter(|own_id| **own_id == id)?;
+        *own_id = id.freed();
         // SAFETY: this slot was in use, so not every slot was free, and `free`
         // is as long as the other tables.
         let free = unsafe { self.free.get_unchecked_mut(self.free_count) };
@@ -217,7 +222,7 @@ impl<T> Slots<T> {
         let slot = unsafe { self.values.get_unchecked_mut(index) };
         *free = index as u32;
         self.free_count += 1;
-        CompletedTransfer { slot }
+        Some(CompletedTransfer { slot })
     }
 
     /// All values in flight, with their ids.
@@ -263,7 +268,7 @@ mod tests {
         let mut slots = Slots::new(RequestKind::Transfer, 1);
         let first = put(&mut slots, 'a');
         assert!(slots.free_slot().is_none());
-        assert_eq!(slots.end(first).take(), 'a');
+        assert_eq!(slots.end(first).unwrap().take(), 'a');
         let second = put(&mut slots, 'b');
         assert_ne!(first, second);
         assert!(slots.get_mut(first).is_none());
@@ -271,25 +276,35 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "not in flight")]
-    fn a_second_completion_panics() {
+    fn a_second_completion_finds_nothing() {
         let mut slots = Slots::new(RequestKind::Wait, 2);
         let id = put(&mut slots, 1);
-        slots.end(id).take();
-        slots.end(id);
+        assert!(slots.end(id).is_some());
+        assert!(slots.end(id).is_none());
+    }
+
+    #[test]
+    fn an_id_of_another_kind_finds_nothing() {
+        let mut slots = Slots::new(RequestKind::Transfer, 2);
+        let id = put(&mut slots, 1);
+        for kind in [RequestKind::Wait, RequestKind::Internal, RequestKind::Pinned] {
+            assert!(slots.end(RequestId(id.0 | (kind as u64) << KIND_SHIFT)).is_none());
+        }
+        assert!(slots.end(RequestId(id.0 + 5)).is_none());
+        assert_eq!(slots.end(id).unwrap().take(), 1);
     }
 
     #[test]
     fn generations_wrap_without_changing_kind_or_index() {
         let mut slots = Slots::new(RequestKind::Wait, 3);
-        let bare = (RequestKind::Wait as u64) << 32 | 2;
-        slots.ids[2] = RequestId(u64::MAX << 35 | bare).freed();
+        let bare = (RequestKind::Wait as u64) << KIND_SHIFT | 2;
+        slots.ids[2] = RequestId(u64::MAX << 31 | bare).freed();
         let id = put(&mut slots, 'a');
         put(&mut slots, 'b');
         let last = put(&mut slots, 'c');
         assert_eq!((id.kind(), id.index()), (RequestKind::Wait, 0));
         assert_eq!(last, RequestId(bare));
-        assert_eq!(slots.end(last).take(), 'c');
+        assert_eq!(slots.end(last).unwrap().take(), 'c');
         assert!(slots.get_mut(last).is_none());
         assert_eq!(put(&mut slots, 'd'), RequestId(bare + GENERATION));
     }
@@ -300,12 +315,27 @@ mod tests {
         let mut slots = Slots::new(RequestKind::Transfer, 4);
         let ids: Vec<_> = (0..4).map(|_| put(&mut slots, value.clone())).collect();
         assert_eq!(slots.iter_mut().count(), 4);
-        drop(slots.end(ids[0]).take());
+        drop(slots.end(ids[0]).unwrap().take());
         drop(slots.end(ids[2]));
         assert_eq!(Rc::strong_count(&value), 3);
         assert_eq!(slots.iter_mut().count(), 2);
         drop(slots);
         assert_eq!(Rc::strong_count(&value), 1);
+    }
+
+    #[test]
+    fn a_free_slot_is_not_ended_by_what_has_no_table() {
+        for kind in [RequestKind::Transfer, RequestKind::Wait] {
+            let mut slots = Slots::<char>::new(kind, 2);
+            for id in [
+                RequestId::INTERNAL,
+                RequestId::MESSAGE,
+                RequestId::from_message_index(0),
+                RequestId::NONE,
+            ] {
+                assert!(slots.end(id).is_none() && slots.get_mut(id).is_none(), "{id:?}");
+            }
+        }
     }
 
     #[test]

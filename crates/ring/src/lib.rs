@@ -71,7 +71,7 @@ pub use fork::{ForkDetector, fork_count, install_fork_handler};
 pub use gathered_send::GatheredSend;
 pub use in_flight::CompletedTransfer;
 pub use options::RingOptions;
-pub use pinned::{PinnedBatch, PinnedSlots, TakePinned};
+pub use pinned::{PinnedBatch, PinnedSlots};
 pub use poll_events::PollEvents;
 pub use probe::{Feature, Features};
 pub use registered::Registration;

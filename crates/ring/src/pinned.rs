@@ -9,11 +9,12 @@ use std::hint;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use io_uring::squeue::{Entry, SubmissionQueue};
+use io_uring::IoUring;
+use io_uring::squeue::Entry;
 use uringfs_buffer::RegionId;
 
 use crate::counters::RawCounters;
-use crate::in_flight::{CompletedTransfer, RequestId};
+use crate::in_flight::RequestId;
 use crate::registered::{FileSlot, FileTable};
 use crate::sqe::{Direction, SqeHead};
 use crate::transfer::{NextOp, StepResult, Transfer, TransferMemory};
@@ -268,16 +269,6 @@ impl<T> PinnedTables<T> {
     }
 }
 
-/// Takes completions, for [`Ring::reap_pinned`](crate::Ring::reap_pinned).
-pub trait TakePinned<T> {
-    /// A step of the transfer in this slot of the owner has completed, with this result. Returns true if the transfer
-    /// stays there; else it is moved out: see [`Ring::moved_out`](crate::Ring::moved_out).
-    fn take_in_slot(&mut self, slot: u32, transfer: &T, result: StepResult) -> bool;
-
-    /// A step of a transfer that is not pinned has completed.
-    fn take_other(&mut self, transfer: CompletedTransfer<'_, T>, result: StepResult);
-}
-
 /// A slot whose step has completed.
 pub(crate) struct PinnedSlot<'t, T> {
     pub(crate) slot: u32,
@@ -309,42 +300,43 @@ impl<T> PinnedSlot<'_, T> {
 /// [`Ring::pinned_batch`](crate::Ring::pinned_batch). The kernel sees them when this is dropped and the ring is
 /// entered.
 pub struct PinnedBatch<'r, T: Transfer> {
-    pub(crate) table: &'r PinnedTable<T>,
-    pub(crate) entries: SubmissionQueue<'r, Entry>,
-    /// The index of the file.
-    pub(crate) file: u32,
+    pub(crate) entries: PinnedEntries<'r, T>,
+    pub(crate) io: &'r mut IoUring,
     pub(crate) file_slot: FileSlot,
-    pub(crate) region_id: RegionId,
-    pub(crate) head: SqeHead,
     /// Entries that are free.
     pub(crate) room: u32,
-    pub(crate) pushed: u32,
+    /// The same when the batch began.
+    pub(crate) first_room: u32,
     pub(crate) queued: &'r mut u32,
     pub(crate) in_flight: &'r mut usize,
     pub(crate) counters: &'r mut RawCounters,
 }
 
+/// Makes the submission entries of a batch.
+pub(crate) struct PinnedEntries<'r, T> {
+    pub(crate) table: &'r PinnedTable<T>,
+    /// The index of the file.
+    pub(crate) file: u32,
+    pub(crate) region_id: RegionId,
+    pub(crate) head: SqeHead,
+}
+
 impl<T: Transfer> fmt::Debug for PinnedBatch<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        f.debug_struct("PinnedBatch").field("pushed", &self.pushed).finish_non_exhaustive()
+        f.debug_struct("PinnedBatch").field("pushed", &self.pushed()).finish_non_exhaustive()
     }
 }
 
-impl<T: Transfer> PinnedBatch<'_, T> {
-    /// Prepares the transfer of an idle slot by `prepare`, and writes its submission entry. False, and nothing is
-    /// pushed, when there is no such slot, it is in flight or empty, no entry is free, or the transfer is not a read
-    /// or a volatile write of one segment in the batch's region, to the batch's file.
+impl<T: Transfer> PinnedEntries<'_, T> {
+    /// Prepares the transfer of an idle slot by `prepare`, makes it the ring's, and returns its entry.
     #[inline(always)]
-    pub fn push(&mut self, slot: u32, prepare: impl FnOnce(&mut T)) -> bool {
+    fn entry(&self, slot: u32, prepare: impl FnOnce(&mut T)) -> Option<Entry> {
         let PinnedTable { ids, values, .. } = self.table;
-        let Some(id) = ids.get(slot as usize) else { return false };
-        if id.get().is_in_use() || self.pushed == self.room {
-            return false;
-        }
+        let id = ids.get(slot as usize).filter(|id| !id.get().is_in_use())?;
         // SAFETY: the tables have one length.
         let value = unsafe { values.get_unchecked(slot as usize) };
-        // SAFETY: the slot is idle, so it belongs to the owner, which this borrows exclusively.
-        let Some(transfer) = (unsafe { &mut *value.get() }) else { return false };
+        // SAFETY: the slot is idle, so it belongs to the owner, which the batch borrows exclusively.
+        let transfer = unsafe { &mut *value.get() }.as_mut()?;
         prepare(transfer);
         let (direction, offset, segment) = match transfer.step() {
             NextOp::Read(offset, TransferMemory::Single(segment)) => {
@@ -353,41 +345,81 @@ impl<T: Transfer> PinnedBatch<'_, T> {
             NextOp::Write(offset, TransferMemory::Single(segment)) => {
                 (Direction::WRITE, offset, segment)
             }
-            _ => return false,
+            _ => return None,
         };
-        if segment.region_id != self.region_id || transfer.file() != self.file {
-            return false;
+        debug_assert_eq!(transfer.file(), self.file, "a transfer to the file of its batch");
+        if segment.region_id != self.region_id {
+            return None;
         }
         let next = id.get().next();
         id.set(next);
-        let entry = self.head.sqe(direction, offset, &segment).with_id(next);
-        // SAFETY: fewer entries than `room` are pushed, which is how many are free: the queue's length without those
-        // queued before.
-        unsafe { hint::assert_unchecked(!self.entries.is_full()) };
-        // SAFETY: the table owns the transfer, and with it everything that the entry names. It belongs to the ring,
-        // which holds the table, until the kernel has completed it.
-        let pushed = unsafe { self.entries.push(&entry) };
-        debug_assert!(pushed.is_ok());
-        self.pushed += 1;
-        true
+        Some(self.head.sqe(direction, offset, &segment).with_id(next))
     }
 }
 
 impl<T: Transfer> PinnedBatch<'_, T> {
+    /// Prepares transfers of idle slots, each by its function, and writes their submission entries, up to the first for
+    /// which that is not possible: there is no such slot, it is in flight or empty, no entry is free, or the transfer
+    /// is not a read or a volatile write of one segment in the batch's region. Returns the number of those before it.
+    /// Each is to the batch's file.
+    #[inline(always)]
+    pub fn push_each<P: FnOnce(&mut T)>(
+        &mut self,
+        transfers: impl IntoIterator<Item = (u32, P)>,
+    ) -> usize {
+        let before = self.room;
+        // The end of the queue and the number are stored once, also if the caller's code panics.
+        let mut queue = self.io.submission();
+        let mut left = RoomLeft { left: before, room: &mut self.room };
+        for (slot, prepare) in transfers {
+            if left.left == 0 {
+                break;
+            }
+            let Some(entry) = self.entries.entry(slot, prepare) else { break };
+            // SAFETY: `left` entries are free: the queue's length without those queued before.
+            unsafe { hint::assert_unchecked(!queue.is_full()) };
+            // SAFETY: the table owns the transfer, and with it everything that the entry names. It belongs to the
+            // ring, which holds the table, until the kernel has completed it.
+            let pushed = unsafe { queue.push(&entry) };
+            debug_assert!(pushed.is_ok());
+            left.left -= 1;
+        }
+        (before - left.left) as usize
+    }
+
+    fn pushed(&self) -> u32 {
+        self.first_room - self.room
+    }
+
     /// Ends the batch. Returns how many transfers were pushed.
     #[inline(always)]
     pub fn finish(self) -> u32 {
-        self.pushed
+        self.pushed()
+    }
+}
+
+/// Stores the number of free entries when it is dropped.
+struct RoomLeft<'b> {
+    left: u32,
+    room: &'b mut u32,
+}
+
+impl Drop for RoomLeft<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        *self.room = self.left;
     }
 }
 
 impl<T: Transfer> Drop for PinnedBatch<'_, T> {
     #[inline(always)]
     fn drop(&mut self) {
-        *self.queued += self.pushed;
-        *self.in_flight += self.pushed as usize;
+        let pushed = self.pushed();
+        *self.queued += pushed;
+        *self.in_flight += pushed as usize;
         if self.file_slot != FileSlot::NOP {
-            self.counters.count_many(self.file_slot, self.head.is_fixed(), self.pushed.into());
+            let is_fixed = self.entries.head.is_fixed();
+            self.counters.count_many(self.file_slot, is_fixed, pushed.into());
         }
     }
 }

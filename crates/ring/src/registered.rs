@@ -163,6 +163,12 @@ impl FileTable {
         StepResult(result)
     }
 
+    /// The file at `index`, if it is registered.
+    #[inline(always)]
+    pub(crate) fn fixed(&self, index: u32) -> Option<FileSlot> {
+        self.slots.get(index as usize).copied().filter(|slot| slot.is_fixed())
+    }
+
     /// The file at `index`, in the form that entries need.
     #[inline]
     pub(crate) fn slot(&self, index: u32) -> FileSlot {
@@ -217,14 +223,20 @@ impl RegionTable {
         self.refusal.as_deref()
     }
 
+    /// The index of a region that is registered.
+    #[inline(always)]
+    pub(crate) fn registered_index(&self, id: RegionId) -> Option<u16> {
+        let index = id.index();
+        (self.registered[index as usize] == id).then_some(index as u16)
+    }
+
     /// How a request names the segment. Its region is registered at its first use, if it can be.
     #[inline(always)]
     pub(crate) fn name_of(&mut self, ring: &impl AnyQueues, segment: &IoSegment) -> MemoryName {
-        let id = segment.region_id;
-        if self.registered[id.index() as usize] == id {
-            return MemoryName::Index(id.index() as u16);
+        match self.registered_index(segment.region_id) {
+            Some(index) => MemoryName::Index(index),
+            None => self.register(ring, segment),
         }
-        self.register(ring, segment)
     }
 
     #[inline(never)]

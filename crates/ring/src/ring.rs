@@ -21,7 +21,7 @@ use crate::in_flight::{CompletedTransfer, FreeSlot, RequestId, RequestKind, Slot
 use crate::message::Messages;
 use crate::notifier::Notifier;
 use crate::options::{RESERVE, RingOptions, build};
-use crate::pinned::{PinnedBatch, PinnedSlots, PinnedTables, TakePinned};
+use crate::pinned::{PinnedBatch, PinnedEntries, PinnedSlots, PinnedTables};
 use crate::probe::Features;
 use crate::queues::{AnyQueues, Queues};
 use crate::registered::{FileSlot, FileTable, MemoryName, RegionTable, Registration};
@@ -193,15 +193,18 @@ impl<T: Transfer> Ring<T> {
             MemoryName::Address => None,
             MemoryName::ReadOnlyAddress => return None,
         };
+        let room = self.transfer_limit.saturating_sub(self.queued);
         Some(PinnedBatch {
-            table: &**slots.table(),
-            entries: io.submission(),
-            file,
+            entries: PinnedEntries {
+                table: &**slots.table(),
+                file,
+                region_id: segment.region_id,
+                head: SqeHead::new(file_slot, index),
+            },
+            io,
             file_slot,
-            region_id: segment.region_id,
-            head: SqeHead::new(file_slot, index),
-            room: self.transfer_limit.saturating_sub(self.queued),
-            pushed: 0,
+            room,
+            first_room: room,
             queued: &mut self.queued,
             in_flight: &mut self.pinned.in_flight,
             counters: &mut self.counters,
@@ -402,52 +405,51 @@ impl<T: Transfer> Ring<T> {
         let Ring { io, transfers, pinned, waits, messages, files, events, .. } = self;
         for completion in io.completion() {
             let (id, result) = (RequestId(completion.user_data()), completion.result());
-            match id.kind() {
-                RequestKind::Transfer => {
-                    let ended = transfers.end(id);
-                    let result = files.step_result(&*ended, result);
-                    take(ended, result);
-                }
-                RequestKind::Pinned => pinned.move_out(files, id, result),
-                _ => events.extend(decode(waits, messages, id, result)),
+            if let Some(ended) = transfers.end(id) {
+                let result = files.step_result(&*ended, result);
+                take(ended, result);
+            } else if id.kind() == RequestKind::Pinned {
+                pinned.move_out(files, id, result);
+            } else {
+                events.extend(decode(waits, messages, id, result));
             }
         }
     }
 
-    /// As [`Self::reap`], for an owner of pinned slots: these transfers stay in place if `taker` says so.
+    /// Calls `take` for every transfer of these slots of which a step has completed by now, with the slot and the
+    /// result of the step, up to a completion of anything else, which it returns as [`Self::reap_one`] does. The
+    /// transfer stays in its slot if `take` returns true; else it is moved out: see [`Self::moved_out`]. `None` when
+    /// everything is reaped.
     #[inline(always)]
-    pub fn reap_pinned(&mut self, slots: &PinnedSlots<T>, taker: &mut impl TakePinned<T>) {
+    pub fn reap_pinned(
+        &mut self,
+        slots: &PinnedSlots<T>,
+        mut take: impl FnMut(u32, &T, StepResult) -> bool,
+    ) -> Option<Reaped<'_, T>> {
         if self.is_forked() {
-            return;
+            return None;
         }
-        let Ring { io, transfers, pinned, waits, messages, files, events, .. } = self;
+        let Ring { io, pinned, files, .. } = self;
         // Of no completion, if the slots are not this ring's.
         let (table, number) = (&**slots.table(), pinned.number_of(slots));
         let first = number.map_or(RequestId::NONE, |number| RequestId::of_pinned(number, 0));
-        for completion in io.completion() {
+        let mut completions = io.completion();
+        let (id, result) = loop {
+            let completion = completions.next()?;
             let (id, result) = (RequestId(completion.user_data()), completion.result());
-            if let Some(slot) = table.slot_of(first, id) {
-                pinned.in_flight -= 1;
-                let number = slot.slot;
-                let moved = slot.end(|transfer| {
-                    let result = files.step_result(transfer, result);
-                    taker.take_in_slot(number, transfer, result)
-                });
-                if let Some(transfer) = moved {
-                    pinned.keep(files, transfer, result);
-                }
-                continue;
+            let Some(slot) = table.slot_of(first, id) else { break (id, result) };
+            pinned.in_flight -= 1;
+            let number = slot.slot;
+            let moved = slot.end(|transfer| {
+                let result = files.step_result(transfer, result);
+                take(number, transfer, result)
+            });
+            if let Some(transfer) = moved {
+                pinned.keep(files, transfer, result);
             }
-            match id.kind() {
-                RequestKind::Transfer => {
-                    let ended = transfers.end(id);
-                    let result = files.step_result(&*ended, result);
-                    taker.take_other(ended, result);
-                }
-                RequestKind::Pinned => pinned.move_out(files, id, result),
-                _ => events.extend(decode(waits, messages, id, result)),
-            }
-        }
+        };
+        drop(completions);
+        Some(self.reaped(id, result))
     }
 
     /// The oldest pinned transfer that was moved out of its slot when a step of it had completed, with the result of
@@ -465,19 +467,22 @@ impl<T: Transfer> Ring<T> {
             return None;
         }
         let completion = self.io.completion().next()?;
-        let id = RequestId(completion.user_data());
-        let result = completion.result();
+        Some(self.reaped(RequestId(completion.user_data()), completion.result()))
+    }
+
+    /// A completion that was taken out of the kernel's queue.
+    #[inline(always)]
+    fn reaped(&mut self, id: RequestId, result: i32) -> Reaped<'_, T> {
+        if let Some(ended) = self.transfers.end(id) {
+            let result = self.files.step_result(&*ended, result);
+            return Reaped::Transfer(ended, result);
+        }
         if id.kind() == RequestKind::Pinned {
             self.pinned.move_out(&self.files, id, result);
-            return Some(Reaped::Event);
-        }
-        if id.kind() != RequestKind::Transfer {
+        } else {
             self.events.extend(decode(&mut self.waits, &mut self.messages, id, result));
-            return Some(Reaped::Event);
         }
-        let ended = self.transfers.end(id);
-        let result = self.files.step_result(&*ended, result);
-        Some(Reaped::Transfer(ended, result))
+        Reaped::Event
     }
 
     /// True if [`Self::event`] has one to return.
@@ -612,7 +617,7 @@ impl<T: Transfer> SqeSlot<'_, T> {
     #[inline(always)]
     pub fn push(self, transfer: T) {
         let Ring { transfers, io, queued, files, regions, iovec_lists, counters, .. } = self.ring;
-        let file = files.slot(transfer.file());
+        let file = transfer.file();
         let (direction, offset, segment) = match transfer.step() {
             NextOp::Read(offset, TransferMemory::Single(segment)) => {
                 (Direction::READ, offset, segment)
@@ -622,16 +627,24 @@ impl<T: Transfer> SqeSlot<'_, T> {
             }
             _ => {
                 let (id, transfer) = transfers.fill(self.slot, transfer);
-                let step = transfer.step();
+                let (step, file) = (transfer.step(), files.slot(file));
                 let entry = slow_sqe(io, regions, iovec_lists, counters, file, step, id);
                 return push_sqe(io, queued, entry);
             }
         };
         let (id, _) = transfers.fill(self.slot, transfer);
+        // Each branch pushes its own entry: with one common push the entry would be copied.
+        if let Some(file) = files.fixed(file)
+            && let Some(index) = regions.registered_index(segment.region_id)
+        {
+            counters.count_fixed();
+            let entry = Sqe::fixed(direction, file, offset, &segment, index);
+            return push_sqe(io, queued, entry.with_id(id));
+        }
+        let file = files.slot(file);
         if file == FileSlot::NOP {
             return push_sqe(io, queued, nop_sqe(id));
         }
-        // Each branch pushes its own entry: with one common push the entry would be copied.
         match regions.name_of(io, &segment) {
             MemoryName::Index(index) => {
                 counters.count(file, true);

@@ -168,7 +168,7 @@ pub(crate) fn file_for_read_only(direction: Direction, file: FileSlot) -> FileSl
     if direction == Direction::WRITE { file } else { FileSlot::ABSENT }
 }
 
-/// The entry of any transfer other than a read or a volatile write of one segment.
+/// The entry of any transfer. Reads and volatile writes of one segment nearly always have a faster way.
 #[cold]
 #[inline(never)]
 pub(crate) fn slow_sqe(

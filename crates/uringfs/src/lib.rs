@@ -169,6 +169,9 @@ pub mod buffer {
     // For servers of guests.
     #[doc(hidden)]
     pub use uringfs_buffer::{Registration, SharedMemory};
+    // For callers in other languages.
+    #[doc(hidden)]
+    pub use uringfs_buffer::ForeignMemory;
 }
 
 // Files with a cursor, for code that takes the traits of std, tokio or futures.

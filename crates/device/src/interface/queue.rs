@@ -40,8 +40,9 @@ pub trait Queue {
     /// Requests pushed and not reaped.
     fn in_flight(&self) -> usize;
 
-    /// Asks the kernel or the thread to cancel the requests with this tag, and sets their [`Request::cancelled`], except for those that a
-    /// thread has begun to execute. Each still completes exactly once: as done, or with ECANCELED, EINTR or EAGAIN.
+    /// Asks the kernel or the thread to cancel the requests with this tag, and marks them by [`Request::cancel`],
+    /// except for those that a thread has begun to execute. Each still completes exactly once: as done, or with
+    /// ECANCELED, EINTR or EAGAIN.
     fn cancel(&mut self, tag: Tag);
 
     /// When there will be something to reap.

@@ -122,7 +122,7 @@ impl AioQueue {
         for position in 0..self.pushed.len() {
             let slot = self.pushed[position];
             let request = self.slots[slot as usize].as_mut().expect("pushed");
-            if request.cancelled {
+            if request.is_cancelled() {
                 self.end(slot, Err(Errno::CANCELED));
             } else if !is_async(request) {
                 let result = self.core.perform(request);
@@ -297,7 +297,7 @@ impl Queue for AioQueue {
             if request.tag != tag {
                 continue;
             }
-            request.cancelled = true;
+            request.cancel();
             if !self.pushed.contains(&(slot as u32)) {
                 self.context.cancel(&self.iocbs[slot]);
             }

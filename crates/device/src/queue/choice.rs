@@ -18,8 +18,8 @@
 //! A round does not count in the first case if either queue was *disturbed* in it: the thread had to wait for a processor,
 //! or the rate was below half of the queue's own median. Without enough rounds that count, the queue taken so far stays.
 //!
-//! Where the ring is taken, a thread that waits for a single read may still make the call itself, if calls are clearly better
-//! at depth 1: [`rate_of_calls`].
+//! Where the ring is taken, a thread that waits for a single read may still make the call itself, if calls are clearly
+//! better at depth 1: [`rate_of_calls`].
 //!
 //! The margins bound the loss: a queue that is as fast at one depth, and within the margin at the mean, is at most 10 %
 //! faster at the other depth. So the queue that was taken has at least 0.9 of the best rate there.
@@ -77,9 +77,9 @@ pub(crate) fn choose(queues: &[QueueSamples]) -> Choice {
     choice
 }
 
-/// The rate, in reads per second, of calls of the thread that waits for a single read, if these are clearly better than the
-/// ring at depth 1: by the rule above, but at this depth alone. Reads of the device complete within calls, if there are
-/// samples of `sync`.
+/// The rate, in reads per second, of calls of the thread that waits for a single read, if these are clearly better than
+/// the ring at depth 1: by the rule above, but at this depth alone. Reads of the device complete within calls, if there
+/// are samples of `sync`.
 pub fn rate_of_calls(queues: &[QueueSamples]) -> Option<f64> {
     let find = |kind| queues.iter().find(|queue| queue.kind == kind && works(queue));
     let (calls, ring) = (find(QueueKind::Sync)?, find(QueueKind::Ring)?);

@@ -182,17 +182,13 @@ impl Queue for RingQueue {
     fn cancel(&mut self, tag: Tag) {
         for mut request in std::mem::take(&mut self.pushed) {
             if request.tag == tag {
-                request.cancelled = true;
+                request.cancel();
                 self.ended.push_back(StepCompletion { request, result: Err(Errno::CANCELED) });
             } else {
                 self.pushed.push_back(request);
             }
         }
-        self.ring.cancel(|request| {
-            let matches = request.tag == tag;
-            request.cancelled |= matches;
-            matches
-        });
+        self.ring.cancel(|request| request.cancel_if_tagged(tag));
     }
 
     fn ready(&self) -> Ready<'_> {

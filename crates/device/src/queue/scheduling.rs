@@ -35,8 +35,8 @@ impl SchedulerAccount {
 }
 
 /// `schedstat` has the time on a processor and the time in a run queue, both in nanoseconds, and the number of times that
-/// the thread ran (proc_pid_schedstat(5)). All are 0 if the kernel keeps no account. The first is also 0 in a new thread: the
-/// kernel adds to it when the thread stops, and at its ticks.
+/// the thread ran (proc_pid_schedstat(5)). All are 0 if the kernel keeps no account. The first is also 0 in a new
+/// thread: the kernel adds to it when the thread stops, and at its ticks.
 fn parse(text: &str) -> Option<ScheduledTime> {
     let mut numbers = text.split_whitespace().map(|number| number.parse::<u64>().ok());
     let (ran, delay, runs) = (numbers.next()??, numbers.next()??, numbers.next()??);

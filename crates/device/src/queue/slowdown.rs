@@ -16,7 +16,7 @@ const SLOW_FACTOR: f64 = 2.0;
 const SKIPPED_BATCHES: u32 = 63;
 /// The number of slow batches in a row that contradicts the measurement. A busy machine disturbs some of them, not all.
 const MAX_SLOW: u32 = 32;
-/// Such a row lasts at least this long: shorter ones follow whatever else had the processor.
+/// The batches of such a row take at least this long: shorter ones follow whatever else had the processor.
 const MIN_ROW: Duration = Duration::from_millis(10);
 
 /// A batch that takes this multiple of its measured time has hung, if it also takes [`MIN_HANG`].
@@ -33,8 +33,8 @@ pub struct SlowdownDetector {
     hang: Duration,
     skip: u32,
     slow_in_a_row: u32,
-    /// When the first of these began.
-    row_began: Instant,
+    /// The time of these.
+    row: Duration,
     has_hung: bool,
     /// `None` in virtual time, which no other thread takes.
     account: Option<SchedulerAccount>,
@@ -45,7 +45,7 @@ pub struct SlowdownDetector {
 
 /// A call between [`SlowdownDetector::begin_call`] and [`SlowdownDetector::end_call`].
 #[derive(Debug)]
-#[must_use = "it ends"]
+#[must_use = "a call that begins must end"]
 pub struct WatchedCall {
     /// `None` if it is not timed.
     began: Option<Instant>,
@@ -67,7 +67,7 @@ impl SlowdownDetector {
             hang,
             skip: 0,
             slow_in_a_row: 0,
-            row_began: clock.now(),
+            row: Duration::ZERO,
             has_hung: false,
             account,
             tick: Duration::ZERO,
@@ -79,8 +79,10 @@ impl SlowdownDetector {
     /// A call begins that executes one request. `is_read` says whether it is a read of the measured size.
     #[inline(always)]
     pub fn begin_call(&mut self, is_read: bool) -> WatchedCall {
+        // In this order: the coarse clock may read the account, which is not a part of the call.
+        let began_coarse = self.coarse_now();
         let began = (is_read && self.is_due()).then(|| self.now());
-        WatchedCall { began, began_coarse: self.coarse_now() }
+        WatchedCall { began, began_coarse }
     }
 
     /// The call has ended.
@@ -106,17 +108,14 @@ impl SlowdownDetector {
 
     /// A batch of this number of reads has ended that began at `begin`.
     pub(crate) fn end(&mut self, begin: Instant, reads: u32) {
-        let now = self.clock.now();
-        if now.saturating_duration_since(begin) < self.slow.saturating_mul(reads) {
-            (self.skip, self.slow_in_a_row) = (SKIPPED_BATCHES, 0);
+        let elapsed = self.clock.now().saturating_duration_since(begin);
+        if elapsed < self.slow.saturating_mul(reads) {
+            (self.skip, self.slow_in_a_row, self.row) = (SKIPPED_BATCHES, 0, Duration::ZERO);
             return;
         }
-        if self.slow_in_a_row == 0 {
-            self.row_began = begin;
-        }
-        let is_long = now.saturating_duration_since(self.row_began) >= MIN_ROW;
+        self.row += elapsed;
         // A short row waits for its last one.
-        let most = if is_long { u32::MAX } else { MAX_SLOW - 1 };
+        let most = if self.row >= MIN_ROW { u32::MAX } else { MAX_SLOW - 1 };
         self.slow_in_a_row = self.slow_in_a_row.saturating_add(1).min(most);
     }
 
@@ -167,7 +166,7 @@ impl SlowdownDetector {
 
     /// Watches only for batches that hang from here on.
     pub fn allow_slow(&mut self) {
-        (self.slow, self.slow_in_a_row) = (Duration::MAX, 0);
+        (self.slow, self.slow_in_a_row, self.row) = (Duration::MAX, 0, Duration::ZERO);
     }
 
     /// True when all of the last timed batches were slow, or one has hung.

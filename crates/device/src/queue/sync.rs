@@ -44,7 +44,7 @@ impl SyncQueue {
         let mut pushed = self.requests.range(self.executed_count..);
         let is_comparable = |pushed: &StepCompletion| {
             let request = &pushed.request;
-            request.op == Op::Read && request.length() <= MAX_COMPARABLE && !request.cancelled
+            request.op == Op::Read && request.length() <= MAX_COMPARABLE && !request.is_cancelled()
         };
         let count = pushed.len() as u32;
         (count > 0 && pushed.all(is_comparable)).then_some(count)
@@ -68,14 +68,15 @@ impl Queue for SyncQueue {
         }
         let is_timed = self.slowdown.as_mut().is_some_and(SlowdownDetector::is_due);
         let reads = is_timed.then(|| self.comparable_reads()).flatten();
-        let began = reads.and(self.slowdown.as_ref()).map(SlowdownDetector::now);
+        // In this order: the coarse clock may read the scheduler's account, which is not a part of the batch.
         let began_coarse = self.slowdown.as_mut().map(SlowdownDetector::coarse_now);
+        let began = reads.and(self.slowdown.as_ref()).map(SlowdownDetector::now);
         let calls = self.core.calls_to_perform();
         let (mut bytes, first) = (0, self.executed_count);
         for pushed in self.requests.range_mut(first..) {
             let request = &mut pushed.request;
             bytes += request.remaining();
-            pushed.result = match request.cancelled {
+            pushed.result = match request.is_cancelled() {
                 true => {
                     request.withdraw();
                     Err(Errno::CANCELED)
@@ -119,7 +120,7 @@ impl Queue for SyncQueue {
     /// device.
     fn cancel(&mut self, tag: Tag) {
         for pushed in self.requests.range_mut(self.executed_count..) {
-            pushed.request.cancelled |= pushed.request.tag == tag;
+            pushed.request.cancel_if_tagged(tag);
         }
     }
 

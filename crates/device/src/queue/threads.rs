@@ -132,7 +132,7 @@ impl SharedState {
     /// The body of a worker thread.
     fn run_worker(&self) {
         while let Some(mut request) = self.next() {
-            let result = match request.cancelled {
+            let result = match request.is_cancelled() {
                 true => Err(Errno::CANCELED),
                 false => {
                     self.count_calls(self.core.calls_to_perform());
@@ -252,9 +252,9 @@ impl Queue for ThreadsQueue {
 
     /// Cancels the requests that no thread has begun.
     fn cancel(&mut self, tag: Tag) {
-        let mark_cancelled = |request: &mut Request| request.cancelled |= request.tag == tag;
-        self.pushed.iter_mut().for_each(mark_cancelled);
-        self.shared.work.lock().requests.iter_mut().for_each(mark_cancelled);
+        let cancel = |request: &mut Request| _ = request.cancel_if_tagged(tag);
+        self.pushed.iter_mut().for_each(cancel);
+        self.shared.work.lock().requests.iter_mut().for_each(cancel);
     }
 
     fn ready(&self) -> Ready<'_> {

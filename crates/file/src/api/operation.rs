@@ -337,10 +337,6 @@ impl<R> FileOp<R> {
         let (OpKind::Read, Payload::Buffer(buffer)) = (request.kind, &mut request.payload) else {
             return None;
         };
-        // Of memory that others change it could make no slice.
-        if buffer.is_shared() {
-            return None;
-        }
         let lookup = buffered::LookupKind::Lockless;
         let read = buffered::read_now(&request.file.handle, buffer, request.offset, lookup)?;
         if let Some(reactor) = current() {

@@ -157,10 +157,8 @@ fn read_unpushed(
         }
     };
     let handle = &*file.handle;
-    if !buffer.is_shared()
-        && let Some(read) =
-            buffered::read_now(handle, &mut buffer, offset, buffered::LookupKind::Lockless)
-    {
+    let lookup = buffered::LookupKind::Lockless;
+    if let Some(read) = buffered::read_now(handle, &mut buffer, offset, lookup) {
         reactor.count(Counter::CacheHit);
         reactor.complete_now(handle.index, token, buffer, read as u64);
         return Ok(());

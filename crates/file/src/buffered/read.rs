@@ -52,12 +52,44 @@ pub(crate) enum LookupKind {
     Lockless,
 }
 
+/// Memory that cached bytes are copied to: a slice, or a buffer, which may be of memory that others change.
+pub(crate) trait CopyTarget {
+    fn length(&self) -> usize;
+
+    /// Overwrites the bytes from `start` on with a copy of `bytes`.
+    fn copy_from(&mut self, start: usize, bytes: &[u8]);
+}
+
+impl CopyTarget for [u8] {
+    #[inline(always)]
+    fn length(&self) -> usize {
+        self.len()
+    }
+
+    #[inline(always)]
+    fn copy_from(&mut self, start: usize, bytes: &[u8]) {
+        self[start..start + bytes.len()].copy_from_slice(bytes);
+    }
+}
+
+impl CopyTarget for Buffer {
+    #[inline(always)]
+    fn length(&self) -> usize {
+        self.len()
+    }
+
+    #[inline(always)]
+    fn copy_from(&mut self, start: usize, bytes: &[u8]) {
+        Buffer::copy_from(self, start, bytes);
+    }
+}
+
 /// Reads if all bytes are cached. `None` if the read would have to wait or start a fill. Returns the number of
 /// bytes, fewer at the end of the file.
 #[inline]
 pub(crate) fn read_now(
     handle: &FileHandle,
-    into: &mut [u8],
+    into: &mut (impl CopyTarget + ?Sized),
     offset: u64,
     lookup: LookupKind,
 ) -> Option<usize> {
@@ -68,7 +100,7 @@ pub(crate) fn read_now(
     }
     handle.map.touch_atime();
     let mut done = 0;
-    while done < into.len() {
+    while done < into.length() {
         let at = offset.checked_add(done as u64)?;
         let size = handle.size();
         let (folios, index) = (cache.file_folios(), at / FOLIO);
@@ -89,8 +121,8 @@ pub(crate) fn read_now(
             found.touch();
         }
         let bytes = bytes_in_file(handle, &found, at, size);
-        let count = bytes.len().min(into.len() - done);
-        into[done..done + count].copy_from_slice(&bytes[..count]);
+        let count = bytes.len().min(into.length() - done);
+        into.copy_from(done, &bytes[..count]);
         done += count;
         if bytes.len() as u64 + at % FOLIO < FOLIO {
             break;

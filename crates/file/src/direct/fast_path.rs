@@ -7,6 +7,7 @@
 use uringfs_buffer::Buffer;
 use uringfs_reactor::{BatchAddresses, Counter, Locate, LocateBatch, ReactorCore};
 
+use crate::map::file_map::FileMap;
 use crate::map::hot_extent::ExtentWindow;
 use crate::map::refusal::Refusal;
 use crate::state::file::FileHandle;
@@ -49,39 +50,10 @@ impl LocateBatch for LocateReads<'_> {
         let handle = self.handle;
         let is_fast = is_eligible(handle, handle.fast_read_limit, length, address_bits)
             && !handle.state.dirty().is_any();
-        is_fast.then(|| ReadAddresses {
-            handle,
-            extent: BatchExtent::new(handle.map.fast_read_window(), length.into()),
-            length: length.into(),
-            block_mask: handle.block_mask,
-        })
-    }
-}
-
-/// The addresses of a batch's reads.
-struct ReadAddresses<'a> {
-    handle: &'a FileHandle,
-    extent: BatchExtent,
-    length: u64,
-    block_mask: u64,
-}
-
-impl BatchAddresses for ReadAddresses<'_> {
-    #[inline(always)]
-    fn known(&self, offset: u64) -> Option<u64> {
-        if offset & self.block_mask != 0 {
-            return None;
-        }
-        self.extent.address(offset)
-    }
-
-    #[inline(always)]
-    fn look_up(&self, offset: u64) -> Option<u64> {
-        if offset & self.block_mask != 0 {
-            return None;
-        }
         // A read that is refused is counted when it is tried alone.
-        self.handle.map.fast_read_address(offset, self.length, |_| ())
+        let look_up = |map: &FileMap, offset, length| map.fast_read_address(offset, length, |_| ());
+        let window = || handle.map.fast_read_window();
+        is_fast.then(|| ExtentAddresses::new(handle, window(), length.into(), look_up))
     }
 }
 
@@ -96,32 +68,49 @@ impl LocateBatch for LocateWrites<'_> {
         let handle = self.handle;
         let is_fast = handle.state.is_biased()
             && is_eligible(handle, handle.fast_write_limit, length, address_bits);
-        is_fast.then(|| WriteAddresses { handle, length: length.into() })
+        let window = || handle.map.fast_write_window();
+        let look_up = FileMap::fast_write_address;
+        is_fast.then(|| ExtentAddresses::new(handle, window(), length.into(), look_up))
     }
 }
 
-/// The addresses of a batch's overwrites.
-struct WriteAddresses<'a> {
-    handle: &'a FileHandle,
+/// The addresses of a batch's transfers, most of which lie in one extent.
+struct ExtentAddresses<'a, L> {
+    map: &'a FileMap,
+    extent: BatchExtent,
     length: u64,
+    block_mask: u64,
+    /// The address of another one, by its offset and length.
+    look_up: L,
 }
 
-impl BatchAddresses for WriteAddresses<'_> {
+impl<'a, L: Fn(&FileMap, u64, u64) -> Option<u64>> ExtentAddresses<'a, L> {
     #[inline(always)]
-    fn known(&self, _: u64) -> Option<u64> {
-        None
+    fn new(handle: &'a FileHandle, window: ExtentWindow, length: u64, look_up: L) -> Self {
+        let extent = BatchExtent::new(window, length);
+        ExtentAddresses { map: &handle.map, extent, length, block_mask: handle.block_mask, look_up }
+    }
+}
+
+impl<L: Fn(&FileMap, u64, u64) -> Option<u64>> BatchAddresses for ExtentAddresses<'_, L> {
+    #[inline(always)]
+    fn known(&self, offset: u64) -> Option<u64> {
+        if offset & self.block_mask != 0 {
+            return None;
+        }
+        self.extent.address(offset)
     }
 
     #[inline(always)]
     fn look_up(&self, offset: u64) -> Option<u64> {
-        if offset & self.handle.block_mask != 0 {
+        if offset & self.block_mask != 0 {
             return None;
         }
-        self.handle.map.fast_write_address(offset, self.length)
+        (self.look_up)(self.map, offset, self.length)
     }
 }
 
-/// The offsets at which the reads of a batch lie in one extent. All of them see the extent as it was when they were
+/// The offsets at which the transfers of a batch lie in one extent. All of them see the extent as it was when they were
 /// put in the epoch.
 struct BatchExtent {
     first: u64,
@@ -132,7 +121,7 @@ struct BatchExtent {
 }
 
 impl BatchExtent {
-    /// Of reads of `length` bytes, at least one.
+    /// Of transfers of `length` bytes, at least one.
     #[inline(always)]
     fn new(window: ExtentWindow, length: u64) -> BatchExtent {
         let count = (window.end - window.start).saturating_sub(length - 1);

@@ -248,6 +248,16 @@ impl FileMap {
         }
     }
 
+    /// The same for overwrites: empty also where [`Self::fast_write_address`] has more to do.
+    #[inline(always)]
+    pub(crate) fn fast_write_window(&self) -> ExtentWindow {
+        match self {
+            FileMap::Device(map) => ExtentWindow { start: 0, end: map.0.size(), address: 0 },
+            FileMap::Fixed(_) => ExtentWindow::default(),
+            FileMap::Resizable(map, _) => map.fast_write_window(),
+        }
+    }
+
     /// See [`ResizableMap::fast_write_address`].
     #[inline(always)]
     pub(crate) fn fast_write_address(&self, offset: u64, length: u64) -> Option<u64> {

@@ -73,6 +73,12 @@ impl HotExtent {
         window.unwrap_or_default()
     }
 
+    /// The window. Empty while it changes.
+    #[inline]
+    pub fn window(&self) -> ExtentWindow {
+        self.window_unless(SeqCount::WRITING)
+    }
+
     /// Replaces the window. The caller holds the file's lock for changes: one writer at a time.
     pub fn publish(&self, window: ExtentWindow) {
         self.sequence.write(|| {

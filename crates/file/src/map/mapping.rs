@@ -10,7 +10,7 @@ use uringfs_device::Errno;
 use uringfs_reactor::Epoch;
 
 use crate::map::change_gate::ChangeGate;
-use crate::map::hot_extent::HotExtentReader;
+use crate::map::hot_extent::{ExtentWindow, HotExtentReader};
 use crate::map::refusal::Refusal;
 
 /// The state of a range of a file, with its address on the device.
@@ -328,6 +328,12 @@ pub trait ResizableMap: Map + Any {
     /// [`Map::written_address`] for a fast write; `None` also when [`Self::prepare_write`] has work to do, and while
     /// [`Self::change_gate`] is closed.
     fn fast_write_address(&self, offset: u64, length: u64) -> Option<u64>;
+
+    /// The hot extent, for fast writes that have entered the epoch: those in it have the addresses that it gives. Empty
+    /// when [`Self::fast_write_address`] would return `None` for all.
+    fn fast_write_window(&self) -> ExtentWindow {
+        ExtentWindow::default()
+    }
 
     /// Updates the access time if it is due. Called for every read except a fast one.
     fn touch_atime(&self);

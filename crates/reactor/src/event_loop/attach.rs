@@ -150,8 +150,8 @@ impl ReactorCore {
         }
     }
 
-    /// Chooses the queues again that have become slow, of devices with nothing in flight here and that no other thread
-    /// measures. The others' turn comes later.
+    /// Chooses the queues again that have become slow, of devices that no other thread measures, and with nothing in
+    /// flight here outside of the ring. The others' turn comes later.
     #[cold]
     pub(crate) fn choose_again(&self) {
         let mut is_any_busy = false;
@@ -189,7 +189,8 @@ impl ReactorCore {
         self.attention.set(if is_any_busy { others | CONTRADICTED } else { others });
     }
 
-    /// Replaces the queue of a device that has nothing in flight here. The ring stays, and only its calls are chosen again.
+    /// Replaces the queue of a device that has nothing in flight here. The ring stays, and only its calls are chosen
+    /// again.
     ///
     /// # Errors
     /// When the ring has no room for the device, or epoll none for the queue. Then nothing has changed.
@@ -199,18 +200,19 @@ impl ReactorCore {
         chosen: RoutedQueue,
     ) -> io::Result<()> {
         let index = device_inner.index().get();
-        if let Some(attachment) = &mut self.io.borrow_mut().attachments[index]
+        let io = &mut *self.io.borrow_mut();
+        if let Some(attachment) = &mut io.attachments[index]
             && matches!(attachment.route, QueueRoute::Ring)
         {
             attachment.choose_calls_again(chosen);
+            io.update_may_call();
             return Ok(());
         }
         self.register_queue(&chosen.route)?;
-        let io = &mut *self.io.borrow_mut();
         let is_by_ring = matches!(chosen.route, QueueRoute::Ring | QueueRoute::Polled);
         if is_by_ring {
             io.install(device_inner)?;
-            // The next wait for one request alone holds it back, if the device is called.
+            // A wait for one request alone makes the next one be held back, if the device is called.
             io.in_flight.devices[index].fast_route = FastRoute::Ring;
             io.may_call |= chosen.calls.is_some();
         }
@@ -245,6 +247,7 @@ impl ReactorCore {
         // The devices of these completions are unknown until the worker returns them.
         let at_worker = io.in_flight.at_worker + io.in_flight.for_worker.len() > 0;
         let mut is_any_busy = false;
+        io.in_flight.publish_epochs();
         for index in 0..io.attachments.len() {
             let Some(attachment) = &io.attachments[index] else { continue };
             if !attachment.closing {
@@ -278,6 +281,7 @@ impl ReactorCore {
             io.own_queue_devices.retain(|other| *other != index);
             io.attachments[index] = None;
             io.drop_unused_nvme_ring();
+            io.update_may_call();
         }
         let others = self.attention.get() & !CLOSING;
         self.attention.set(if is_any_busy { others | CLOSING } else { others });

@@ -111,9 +111,12 @@ impl RequestBatch {
             return 0;
         };
         let BatchSlots { pinned, length, address_bits, .. } = slots;
-        let ring = device_slot.fast_route.ring(&mut io.ring, &mut io.iopoll_ring);
-        let sqes = ring.and_then(|ring| ring.pinned_batch(device.get() as u32, pinned, first.slot));
-        let Some(mut sqes) = sqes else { return 0 };
+        let Some(ring) = device_slot.fast_route.ring(&mut io.ring, &mut io.iopoll_ring) else {
+            return 0;
+        };
+        let Some(mut sqes) = ring.pinned_batch(device.get() as u32, pinned, first.slot) else {
+            return 0;
+        };
         let count = transfers.len() as u32;
         let epoch_slot = device_slot.tracker.enter_many(count);
         if let Some(addresses) = locate.begin(*length, *address_bits) {
@@ -123,7 +126,7 @@ impl RequestBatch {
                 let known = push_known(&mut sqes, rest, &addresses, renewal);
                 let Some((next, after)) = rest[known..].split_first() else { break };
                 let Some(address) = addresses.look_up(next.offset) else { break };
-                if !sqes.push(next.slot, |request| renewal.renew(request, address)) {
+                if sqes.push_each([renewal.of(*next, address)]) == 0 {
                     break;
                 }
                 rest = after;
@@ -280,13 +283,15 @@ impl RequestBatch {
 struct Renewal {
     device: DeviceIndex,
     op: Op,
-    epoch_slot: u8,
+    epoch_slot: u16,
 }
 
 impl Renewal {
+    /// The slot of a transfer, and what prepares its request.
     #[inline(always)]
-    fn renew(self, request: &mut Request, address: u64) {
-        request.renew(self.device, self.op, address, self.epoch_slot);
+    fn of(self, transfer: BatchTransfer, address: u64) -> (u32, impl FnOnce(&mut Request)) {
+        let Renewal { device, op, epoch_slot } = self;
+        (transfer.slot, move |request| request.renew(device, op, address, epoch_slot))
     }
 }
 
@@ -299,11 +304,10 @@ fn push_known(
     addresses: &impl BatchAddresses,
     renewal: Renewal,
 ) -> usize {
-    let is_pushed = |transfer: &&BatchTransfer| {
-        let Some(address) = addresses.known(transfer.offset) else { return false };
-        sqes.push(transfer.slot, |request| renewal.renew(request, address))
+    let of = |transfer: &BatchTransfer| {
+        addresses.known(transfer.offset).map(|address| renewal.of(*transfer, address))
     };
-    transfers.iter().take_while(is_pushed).count()
+    sqes.push_each(transfers.iter().map_while(of))
 }
 
 impl Drop for RequestBatch {

@@ -12,8 +12,8 @@ use crate::io::in_flight::Polled;
 use crate::io::route::FastRoute;
 
 impl ReactorCore {
-    /// Executes the request that is held back, if a wait for `wanted` completions waits for it alone. False when the ring is to
-    /// be entered.
+    /// Executes the request that is held back, if a wait for `wanted` completions waits for it alone. False when the
+    /// ring is to be entered.
     ///
     /// Inlined down to the system call: see [`uringfs_ring::Ring::enter`].
     #[inline(always)]
@@ -22,33 +22,34 @@ impl ReactorCore {
             return false;
         }
         let IoDispatch { ring: Some(ring), attachments, in_flight, .. } = io else { return false };
-        // The wait for messages, for which the loop looks itself. The kernel shows that others have ended when the ring is
-        // entered.
+        // The wait for messages, for which the loop looks itself. That other waits have ended shows only when the ring
+        // is entered.
         let idle_waits = self.mailbox_armed.get() as usize;
         let Some(request) = ring.held_alone(idle_waits) else {
-            if ring.transfers_in_flight() == 1 {
+            if ring.in_flight() == 1 + idle_waits {
                 io.hold_next();
             }
             return false;
         };
+        // A fast request is no longer than the reads that were measured.
         let (device, is_read) = (request.device, request.op == Op::Read);
         let attachment = attachments[device.get()].as_mut();
         let attachment = attachment.expect("a device is attached while requests are in flight");
-        let Some(calls) = &mut attachment.calls else { return false };
         let backend = attachment.device_inner.backend();
-        let is_contradicted = {
-            let call = calls.begin_call(is_read);
-            let KernelTarget::Descriptor(file) = backend.kernel_target() else { return false };
-            let called = ring.call_held(file);
-            calls.end_call(call);
-            let is_contradicted = calls.is_contradicted();
-            let Some((request, result)) = called else { return false };
-            in_flight.take(request, result, Polled::No, attachments);
-            is_contradicted
-        };
-        // Listeners learn of a failure before its caller, and the rest of a short step is issued: both by a round.
-        in_flight.has_other_completions |=
-            !in_flight.failures.is_empty() || in_flight.has_backlog();
+        let Some(calls) = &mut attachment.calls else { return false };
+        let call = calls.begin_call(is_read);
+        let KernelTarget::Descriptor(file) = backend.kernel_target() else { return false };
+        let called = ring.call_held(file);
+        calls.end_call(call);
+        let is_contradicted = calls.is_contradicted();
+        let (request, result) = called.expect("a request is held");
+        in_flight.take(request, result, Polled::No, attachments);
+        // A round hands on the results of tasks, issues the rest of a short step, and tells listeners of a failure
+        // before its caller learns of it.
+        in_flight.has_other_completions |= !in_flight.failures.is_empty()
+            || !in_flight.to_wake.is_empty()
+            || in_flight.has_backlog();
+        io.is_last_uncalled = false;
         io.held_calls += 1;
         self.count(Counter::Called);
         if is_contradicted {
@@ -57,30 +58,33 @@ impl ReactorCore {
         true
     }
 
-    /// Ends calls to the device: for good if one has hung, else until it is measured again, as often as that may be.
+    /// Ends calls to the device until it is measured again. If it was measured as often as it may be, calls end for
+    /// good when one hangs, and may be slow.
     #[cold]
     #[inline(never)]
     fn end_calls(&self, io: &mut IoDispatch, device: DeviceIndex) {
         let Some(attachment) = &mut io.attachments[device.get()] else { return };
         let is_to_be_measured = attachment.is_choice_contradicted();
         let Some(calls) = &mut attachment.calls else { return };
-        if calls.has_hung() {
-            attachment.stop_calling();
-            self.count(Counter::ChosenAgain);
-        } else if is_to_be_measured {
+        if !is_to_be_measured && !calls.has_hung() {
+            return calls.allow_slow();
+        }
+        if is_to_be_measured {
             self.attention.set(self.attention.get() | CONTRADICTED);
         } else {
-            return calls.allow_slow();
+            attachment.stop_calling();
+            self.count(Counter::ChosenAgain);
         }
         let fast_route = &mut io.in_flight.devices[device.get()].fast_route;
         if *fast_route == FastRoute::Held {
             *fast_route = FastRoute::Ring;
         }
+        io.update_may_call();
     }
 
-    /// Executes what was pushed, by calls, when the caller waits for completions, and all that may happen are those of devices
-    /// that complete within calls: no round of the loop, no queue of the kernel. False when there is more to do, before
-    /// the calls or after.
+    /// Executes what was pushed, by calls, when the caller waits for completions, and all that may happen are those of
+    /// devices that complete within calls: no round of the loop, no queue of the kernel. False when there is more to
+    /// do, before the calls or after.
     ///
     /// # Errors
     /// Those of [`Self::submit_own`].
@@ -97,6 +101,9 @@ impl ReactorCore {
         };
         if has_waits || !io.has_only_calls() {
             return Ok(false);
+        }
+        if let Some(ring) = &mut io.ring {
+            ring.release_dropped_regions();
         }
         self.submit_own(io)?;
         io.reap_own_queues();

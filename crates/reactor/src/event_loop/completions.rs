@@ -14,18 +14,19 @@ use crate::tasks::completion::Completion;
 #[must_use = "completions that are not taken stay for the next call"]
 pub struct Completions<'r> {
     reactor: &'r ReactorCore,
-    taken: usize,
     /// The caller waits for this many.
     min: usize,
     /// As many as can be there: otherwise a loop that starts new operations might never end on a fast device.
     max: usize,
+    /// Those of `max` that are not taken.
+    left: usize,
     /// Why the iteration ended early.
     error: Option<Errno>,
 }
 
 impl fmt::Debug for Completions<'_> {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        f.debug_struct("Completions").field("taken", &self.taken).finish_non_exhaustive()
+        f.debug_struct("Completions").field("taken", &self.taken()).finish_non_exhaustive()
     }
 }
 
@@ -47,7 +48,7 @@ impl ReactorCore {
         let max = self.io.borrow().tokens_at_most();
         // What was collected is all that there will be.
         let min = if is_fast { min } else { 0 };
-        Ok(Completions { reactor: self, taken: 0, min, max, error: None })
+        Ok(Completions { reactor: self, min, max, left: max, error: None })
     }
 
     #[inline]
@@ -68,20 +69,20 @@ impl Iterator for Completions<'_> {
 
     #[inline(always)]
     fn next(&mut self) -> Option<Completion> {
-        while self.taken < self.max {
+        while self.left > 0 {
             {
                 let io = &mut *self.reactor.io.borrow_mut();
                 if let Some(completion) = io.next_token() {
-                    self.taken += 1;
+                    self.left -= 1;
                     return Some(completion);
                 }
                 // Others come first: they may be failures, of which listeners learn before callers.
                 if !io.in_flight.has_other_completions {
                     if let Some(completion) = io.in_flight.completed.pop_front() {
-                        self.taken += 1;
+                        self.left -= 1;
                         return Some(completion);
                     }
-                    if self.taken >= self.min {
+                    if self.taken() >= self.min {
                         return None;
                     }
                 }
@@ -95,12 +96,16 @@ impl Iterator for Completions<'_> {
 }
 
 impl Completions<'_> {
+    fn taken(&self) -> usize {
+        self.max - self.left
+    }
+
     /// Handles all that has completed, and waits for what the caller still waits for. False when there is no other
     /// completion of a token.
     #[cold]
     #[inline(never)]
     fn collect_rest(&mut self) -> bool {
-        let missing = mem::take(&mut self.min).saturating_sub(self.taken);
+        let missing = mem::take(&mut self.min).saturating_sub(self.taken());
         let checked = self.reactor.check_process();
         let collected = checked.and_then(|()| self.reactor.collect(missing, None));
         self.error = collected.err();

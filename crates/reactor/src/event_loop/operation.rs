@@ -50,7 +50,7 @@ pub struct RequestSpec {
 #[must_use = "the operation is in the epoch until it has ended"]
 pub struct AdmissionPermit {
     device: DeviceIndex,
-    epoch_slot: Option<u8>,
+    epoch_slot: Option<u16>,
 }
 
 /// The interface of a running operation, which its `async fn` owns.
@@ -60,7 +60,7 @@ pub struct Operation {
     task: u32,
     device: DeviceIndex,
     /// Its epoch slot. Absent while it is outside the epoch, for example while it waits for a lock.
-    epoch_slot: Option<u8>,
+    epoch_slot: Option<u16>,
     /// At least one of its requests was handed to a queue.
     issued: Cell<bool>,
     /// Its requester has the result.

@@ -1,6 +1,6 @@
 //! The fast path: one request without a task, for a transfer that needs only its address.
 
-use std::mem::ManuallyDrop;
+use std::mem::{self, ManuallyDrop};
 
 use uringfs_buffer::Buffer;
 use uringfs_device::{DeviceIndex, Op, Payload, Request, Tag};
@@ -114,7 +114,7 @@ struct FastRequest {
     op: Op,
     address: u64,
     tag: Tag,
-    epoch_slot: u8,
+    epoch_slot: u16,
 }
 
 impl FastRequest {
@@ -159,14 +159,16 @@ fn push_held_or_slow(
     if *fast_route == FastRoute::Held
         && let Some(ring) = &mut io.ring
     {
-        if ring.transfers_in_flight() == 0 {
+        let is_last_uncalled = mem::replace(&mut io.is_last_uncalled, true);
+        if ring.transfers_in_flight() == 0 && !is_last_uncalled {
             match ring.hold(request) {
                 Ok(()) => return Ok(()),
                 Err(unheld) => request = unheld,
             }
         }
-        // The caller has several in flight, and their requests need no look at this.
+        // There are several in flight, or something forbids calls: the next ones need no look at this.
         *fast_route = FastRoute::Ring;
+        io.is_last_uncalled = false;
     }
     push_slow(io, request)
 }

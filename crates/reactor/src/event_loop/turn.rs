@@ -247,11 +247,12 @@ impl ReactorCore {
         }
     }
 
-    /// Submits, and waits for `missing` completions. False, without a system call, when fewer are in flight on this ring
-    /// or the ring does not watch the mailbox.
+    /// Submits, and waits for `missing` completions. False, without a system call, when fewer are in flight on this
+    /// ring, or when the thread may sleep and the ring does not watch the mailbox.
     #[inline(always)]
     fn enter_main_ring(&self, ring: &mut Ring<Request>, missing: usize) -> Result<bool, Errno> {
-        if !self.mailbox_armed.get() || ring.transfers_in_flight() < missing {
+        let may_sleep = missing == 0 || self.mailbox_armed.get();
+        if !may_sleep || ring.transfers_in_flight() < missing {
             return Ok(false);
         }
         if missing > 0 {

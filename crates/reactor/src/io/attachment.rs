@@ -67,10 +67,10 @@ impl Attachment {
         self.reason = format!("{}; the driver refused to be polled", self.reason);
     }
 
-    /// A call has hung: single requests take the ring from here on, too.
+    /// Calls have hung, and the device was measured as often as it may be: single requests take the ring from here on.
     pub(crate) fn stop_calling(&mut self) {
         self.calls = None;
-        self.reason += "; a call has hung, so these reads take the ring, too";
+        self.reason += "; calls have hung again, so single reads take the ring, too";
     }
 
     /// True when a queue that was chosen by measuring is to be chosen again: its requests take much longer than measured.
@@ -85,9 +85,9 @@ impl Attachment {
 
     /// Takes from a new choice whether single requests are called. The ring, which may have some in flight, stays.
     pub(crate) fn choose_calls_again(&mut self, chosen: RoutedQueue) {
-        (self.calls, self.measured) = (None, chosen.measured);
-        if matches!(chosen.route, QueueRoute::Ring) {
-            (self.calls, self.reason) = (chosen.calls, chosen.reason);
+        (self.measured, self.reason, self.calls) = (chosen.measured, chosen.reason, chosen.calls);
+        if !matches!(chosen.route, QueueRoute::Ring) {
+            self.reason += "; the ring stays, since it is in use";
         }
     }
 

@@ -3,13 +3,12 @@
 
 use std::fmt;
 use std::io;
-use std::mem;
+use std::slice;
 
 use uringfs_buffer::{Buffer, RegionId};
 use uringfs_device::{DeviceIndex, Errno, Op, Payload, Request, Tag};
-use uringfs_ring::{CompletedTransfer, PinnedSlots, Ring, StepResult, TakePinned};
+use uringfs_ring::{PinnedSlots, Reaped, Ring};
 
-use crate::io::attachment::Attachment;
 use crate::io::dispatch::IoDispatch;
 use crate::io::in_flight::{InFlight, Polled};
 use crate::options::CompletionMode;
@@ -193,6 +192,32 @@ impl BatchSlots {
         self.ended_count += 1;
     }
 
+    /// Ends the transfers that have completed, up to a completion of anything else, which is returned. Those of `whole`
+    /// bytes end here, others are moved out of their slots.
+    ///
+    /// Out of line, so that the loop has the registers for itself.
+    #[inline(never)]
+    fn reap_own<'r>(
+        &mut self,
+        ring: &'r mut Ring<Request>,
+        whole: u32,
+        in_flight: &mut InFlight,
+    ) -> Option<Reaped<'r, Request>> {
+        let BatchSlots { pinned, ended, ended_count, .. } = self;
+        let mut count = *ended_count;
+        let other = ring.reap_pinned(pinned, |slot, request, result| {
+            let is_whole = result.is(whole);
+            if is_whole {
+                ended[count] = Ended { slot, result: whole as i32 };
+                count += 1;
+                in_flight.leave_epoch(request.device, request.epoch_slot);
+            }
+            is_whole
+        });
+        *ended_count = count;
+        other
+    }
+
     /// Takes what rounds of the loop have found for this batch.
     #[cold]
     #[inline(never)]
@@ -216,8 +241,6 @@ fn address(buffer: &Buffer) -> u64 {
 impl IoDispatch {
     /// Ends the transfers of a batch that have completed. All other completions are handled as far as
     /// [`InFlight::take`] does it; then [`InFlight::has_other_completions`] is set.
-    ///
-    /// Out of line, so that the loop has the registers for itself.
     #[inline(never)]
     pub(crate) fn reap_batch(&mut self, batch: &mut BatchSlots) {
         // A round reaps these.
@@ -229,20 +252,18 @@ impl IoDispatch {
             (None, Some(ring)) => (ring, Polled::No),
             (None, None) => return,
         };
-        let BatchSlots { pinned, ended, ended_count, length, .. } = batch;
         // No transfer is as long, so that none stays in its slot if a worker is to get them.
         let whole = match in_flight.mode {
-            CompletionMode::Inline => *length,
+            CompletionMode::Inline => batch.length,
             CompletionMode::Worker => i32::MAX as u32,
         };
-        let epoch = EpochRun { of: (DeviceIndex::NONE, 0), requests: 0 };
-        let transfers = ring.transfers_in_flight();
-        let count = *ended_count;
-        let mut taker = Taker { whole, ended, count, epoch, in_flight, polled, attachments };
-        ring.reap_pinned(pinned, &mut taker);
-        let Taker { mut epoch, count, .. } = taker;
-        epoch.flush(in_flight);
-        let ended = count - mem::replace(ended_count, count);
+        let (transfers, before) = (ring.transfers_in_flight(), batch.ended_count);
+        while let Some(reaped) = batch.reap_own(ring, whole, in_flight) {
+            if let Reaped::Transfer(request, result) = reaped {
+                in_flight.take(request, result, polled, attachments);
+            }
+        }
+        let ended = batch.ended_count - before;
         // Some were moved out of their slots, and a round takes them, or others have ended.
         let is_any_other = transfers - ring.transfers_in_flight() != ended || ring.has_event();
         in_flight.has_other_completions |= is_any_other || has_commands;
@@ -252,76 +273,20 @@ impl IoDispatch {
     }
 }
 
-/// Takes the completions of a batch, and others.
-struct Taker<'t> {
-    /// The bytes of a transfer that has ended as a whole.
-    whole: u32,
-    ended: &'t mut [Ended],
-    count: usize,
-    /// Counted out of their epoch when the next one is in another.
-    epoch: EpochRun,
-    in_flight: &'t mut InFlight,
-    polled: Polled,
-    attachments: &'t mut [Option<Attachment>],
-}
-
-impl TakePinned<Request> for Taker<'_> {
-    #[inline(always)]
-    fn take_in_slot(&mut self, slot: u32, request: &Request, result: StepResult) -> bool {
-        let is_whole = result.is(self.whole);
-        if is_whole {
-            self.ended[self.count] = Ended { slot, result: self.whole as i32 };
-            self.count += 1;
-            self.epoch.leave(self.in_flight, request.device, request.epoch_slot);
-        }
-        is_whole
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn take_other(&mut self, request: CompletedTransfer<'_, Request>, result: StepResult) {
-        self.in_flight.take(request, result, self.polled, self.attachments);
-    }
-}
-
-/// Requests of one epoch that have ended one after the other, not yet counted out of it.
-struct EpochRun {
-    of: (DeviceIndex, u8),
-    requests: u32,
-}
-
-impl EpochRun {
-    #[inline(always)]
-    fn leave(&mut self, in_flight: &mut InFlight, device: DeviceIndex, epoch_slot: u8) {
-        if self.of != (device, epoch_slot) {
-            self.flush(in_flight);
-            self.of = (device, epoch_slot);
-        }
-        self.requests += 1;
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn flush(&mut self, in_flight: &mut InFlight) {
-        let requests = mem::take(&mut self.requests);
-        if requests > 0 {
-            in_flight.leave_epoch_many(self.of.0, self.of.1, requests);
-        }
-    }
-}
-
 /// Completions of a batch, each with the bytes of its slot: see
 /// [`RequestBatch::completions`](crate::RequestBatch::completions).
 #[must_use = "completions that are not taken stay for the next call"]
 pub struct BatchCompletions<'b> {
-    ended: &'b [Ended],
+    ended: slice::Iter<'b, Ended>,
+    ended_count: usize,
+    /// Of the batch: set when this is dropped, so that it is no memory that the loop writes.
     taken: &'b mut usize,
     pinned: &'b PinnedSlots<Request>,
 }
 
 impl fmt::Debug for BatchCompletions<'_> {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        f.debug_struct("BatchCompletions").field("taken", &self.taken).finish_non_exhaustive()
+        f.debug_struct("BatchCompletions").field("left", &self.ended.len()).finish_non_exhaustive()
     }
 }
 
@@ -330,7 +295,8 @@ impl BatchSlots {
     #[inline(always)]
     pub(crate) fn completions(&mut self) -> BatchCompletions<'_> {
         let BatchSlots { ended, ended_count, taken, pinned, .. } = self;
-        BatchCompletions { ended: &ended[..*ended_count], taken, pinned }
+        let ended = ended[*taken..*ended_count].iter();
+        BatchCompletions { ended, ended_count: *ended_count, taken, pinned }
     }
 }
 
@@ -339,9 +305,15 @@ impl<'b> Iterator for BatchCompletions<'b> {
 
     #[inline(always)]
     fn next(&mut self) -> Option<BatchCompletion<'b>> {
-        let ended = self.ended.get(*self.taken)?;
-        *self.taken += 1;
+        let ended = self.ended.next()?;
         Some(BatchCompletion { ended, pinned: self.pinned })
+    }
+}
+
+impl Drop for BatchCompletions<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        *self.taken = self.ended_count - self.ended.len();
     }
 }
 

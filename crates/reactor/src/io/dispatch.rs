@@ -7,7 +7,7 @@ use std::sync::Arc;
 use uringfs_device::queue::ring::{install, supports};
 use uringfs_device::{DeviceIndex, DeviceInner, Errno, Op, Ready, Request, StepCompletion, Tag};
 use uringfs_ring::nvme::{NvmeRing, NvmeStatus};
-use uringfs_ring::{CompletedTransfer, Ring, RingCounters, fork_count};
+use uringfs_ring::{CompletedTransfer, Reaped, Ring, RingCounters, fork_count};
 
 use crate::counters::{Counter, Counters};
 use crate::io::attachment::Attachment;
@@ -28,8 +28,10 @@ pub(crate) struct IoDispatch {
     /// There is a ring beside the main one, and a device that uses it.
     pub(crate) has_more_rings: bool,
     pub(crate) attachments: Vec<Option<Attachment>>,
-    /// There was a device whose single requests are called: see [`Attachment::calls`].
+    /// Some device's single requests may be called: see [`Attachment::calls`].
     pub(crate) may_call: bool,
+    /// The last request that was held back was not called.
+    pub(crate) is_last_uncalled: bool,
     /// The number of these calls.
     pub(crate) held_calls: u64,
     /// The indexes of devices with queues of their own.
@@ -229,31 +231,50 @@ impl IoDispatch {
     /// left to [`Self::reap_queues`]: see [`InFlight::has_other_completions`].
     #[inline(always)]
     pub(crate) fn next_token(&mut self) -> Option<Completion> {
+        let mut polled = Polled::No;
         if self.has_more_rings {
-            return self.next_token_of_rings();
-        }
-        let IoDispatch { ring, attachments, in_flight, .. } = self;
-        in_flight.next_token(ring.as_mut()?, Polled::No, attachments)
-    }
-
-    /// The same for a reactor that polls, or that has NVMe namespaces.
-    #[inline(always)]
-    fn next_token_of_rings(&mut self) -> Option<Completion> {
-        let IoDispatch { ring, iopoll_ring, nvme_ring, attachments, in_flight, .. } = self;
-        match (iopoll_ring, nvme_ring) {
-            (Some(iopoll_ring), _) if iopoll_ring.transfers_in_flight() > 0 => {
-                in_flight.next_token(iopoll_ring, Polled::Yes, attachments)
+            if self.iopoll_ring.as_ref().is_some_and(|ring| ring.transfers_in_flight() > 0) {
+                polled = Polled::Yes;
+            } else if self.commands_in_flight() > 0 {
+                return self.next_command();
             }
-            (_, Some(nvme_ring)) if nvme_ring.transfers_in_flight() > 0 => loop {
-                let (request, result) = nvme_ring.reap_one(log_status)?;
-                if in_flight.is_token_done(&request, |bytes| result.is(bytes)) {
+        }
+        let IoDispatch { ring, iopoll_ring, attachments, in_flight, .. } = self;
+        let ring = match polled {
+            Polled::Yes => iopoll_ring.as_mut()?,
+            Polled::No => ring.as_mut()?,
+        };
+        loop {
+            match ring.reap_one()? {
+                Reaped::Transfer(request, result)
+                    if in_flight.is_token_done(&request, |bytes| result.is(bytes)) =>
+                {
                     in_flight.count_token_done(&request);
                     return Some(Completion::from_whole_step(request.take()));
                 }
-                in_flight.take(request, result, Polled::No, attachments);
-                in_flight.has_other_completions = true;
-            },
-            _ => in_flight.next_token(ring.as_mut()?, Polled::No, attachments),
+                Reaped::Transfer(request, result) => {
+                    in_flight.take(request, result, polled, attachments);
+                }
+                Reaped::Event => {}
+            }
+            in_flight.has_other_completions = true;
+        }
+    }
+
+    /// The same for commands to NVMe namespaces.
+    #[inline(always)]
+    fn next_command(&mut self) -> Option<Completion> {
+        let IoDispatch { nvme_ring: Some(nvme_ring), attachments, in_flight, .. } = self else {
+            return None;
+        };
+        loop {
+            let (request, result) = nvme_ring.reap_one(log_status)?;
+            if in_flight.is_token_done(&request, |bytes| result.is(bytes)) {
+                in_flight.count_token_done(&request);
+                return Some(Completion::from_whole_step(request.take()));
+            }
+            in_flight.take(request, result, Polled::No, attachments);
+            in_flight.has_other_completions = true;
         }
     }
 
@@ -353,16 +374,12 @@ impl IoDispatch {
 
     /// Requests cancellation of the requests with `tag`.
     pub(crate) fn cancel(&mut self, tag: Tag) {
-        let cancel = |request: &mut Request| {
-            let matches = request.tag == tag;
-            request.cancelled |= matches;
-            matches
-        };
+        let cancel = |request: &mut Request| request.cancel_if_tagged(tag);
         for ring in [&mut self.ring, &mut self.iopoll_ring].into_iter().flatten() {
             ring.cancel(cancel);
         }
         if let Some(nvme_ring) = &mut self.nvme_ring {
-            nvme_ring.mark_in_flight(|request| request.cancelled |= request.tag == tag);
+            nvme_ring.mark_in_flight(|request| _ = request.cancel_if_tagged(tag));
         }
         for index in &self.own_queue_devices {
             let attachment =
@@ -375,7 +392,7 @@ impl IoDispatch {
             self.in_flight.backlog.drain(..).partition(|request| request.tag == tag);
         self.in_flight.backlog = rest;
         for mut request in waiting.into_iter().chain(self.in_flight.locked.take_tagged(tag)) {
-            request.cancelled = true;
+            request.cancel();
             self.in_flight.complete_cancelled(request);
         }
         self.in_flight.publish_epochs();
@@ -390,8 +407,8 @@ impl IoDispatch {
         self.in_flight.publish_epochs();
     }
 
-    /// Holds the next request back of each device that is called: the caller waits for one in flight alone, and may do so
-    /// again.
+    /// Holds the next request back of each device that is called: the caller waits for one in flight alone, and may do
+    /// so again.
     #[cold]
     #[inline(never)]
     pub(crate) fn hold_next(&mut self) {
@@ -401,6 +418,12 @@ impl IoDispatch {
                 slot.fast_route = FastRoute::Held;
             }
         }
+    }
+
+    /// Looks again whether some device may be called.
+    #[cold]
+    pub(crate) fn update_may_call(&mut self) {
+        self.may_call = self.attachments.iter().flatten().any(|one| one.calls.is_some());
     }
 
     /// The number of requests in flight anywhere, the worker included.

@@ -2,11 +2,12 @@
 //! round. Does not poll tasks; it lists those to wake.
 
 use std::collections::VecDeque;
+use std::mem;
 
 use uringfs_device::{
     Bounds, DeviceIndex, Errno, Failure, Payload, Progress, Request, StepCompletion,
 };
-use uringfs_ring::{CompletedTransfer, Event, Reaped, Ring, StepResult};
+use uringfs_ring::{CompletedTransfer, Event, StepResult};
 
 use crate::io::attachment::Attachment;
 use crate::io::route::{DeviceSlot, FastRoute};
@@ -59,10 +60,27 @@ pub(crate) struct InFlight {
     pub(crate) mailbox_notified: bool,
     /// `next_token` or a batch has found other completions, which a round handles.
     pub(crate) has_other_completions: bool,
+    /// Requests that have ended one after the other in one epoch, and are not counted out of it yet.
+    pub(crate) ended_run: EpochRun,
     /// The last request of an epoch has ended, and this is not published yet.
     pub(crate) has_ended_epoch: bool,
     pub(crate) completed_inline: u64,
     pub(crate) resumed: u64,
+}
+
+/// A number of requests in one epoch.
+#[derive(Default)]
+pub(crate) struct EpochRun {
+    /// See [`epoch_word`].
+    epoch: u32,
+    requests: u32,
+}
+
+/// A device, and the slot of an epoch there, which stand side by side in a request: one word, which is loaded and
+/// compared at once.
+#[inline(always)]
+fn epoch_word(device: DeviceIndex, epoch_slot: u16) -> u32 {
+    device.get() as u32 | u32::from(epoch_slot) << 16
 }
 
 /// The bounds of a device that is not attached.
@@ -90,11 +108,12 @@ impl InFlight {
             || self.mailbox_notified
             || self.has_other_completions
             || self.has_ended_epoch
+            || self.ended_run.requests > 0
     }
 
     /// Puts a request for this device in the epoch, before its map is read. `None` when the device is not attached: then
     /// nothing is issued.
-    pub(crate) fn enter_epoch(&mut self, device: DeviceIndex) -> Option<u8> {
+    pub(crate) fn enter_epoch(&mut self, device: DeviceIndex) -> Option<u16> {
         self.devices.get_mut(device.get()).map(|slot| slot.tracker.enter())
     }
 
@@ -102,24 +121,42 @@ impl InFlight {
     /// turn to something else.
     #[inline(always)]
     pub(crate) fn publish_epochs(&mut self) {
-        if std::mem::take(&mut self.has_ended_epoch) {
+        if self.ended_run.requests > 0 {
+            self.end_run();
+        }
+        if mem::take(&mut self.has_ended_epoch) {
             for slot in &mut self.devices {
                 slot.tracker.publish_ended();
             }
         }
     }
 
-    /// Counts a request out of its epoch.
+    /// Counts a request out of its epoch, at the latest in [`Self::publish_epochs`].
     #[inline(always)]
-    pub(crate) fn leave_epoch(&mut self, device: DeviceIndex, epoch_slot: u8) {
-        self.has_ended_epoch |= self.devices[device.get()].tracker.leave(epoch_slot);
+    pub(crate) fn leave_epoch(&mut self, device: DeviceIndex, epoch_slot: u16) {
+        let epoch = epoch_word(device, epoch_slot);
+        if self.ended_run.epoch != epoch {
+            self.end_run();
+            self.ended_run.epoch = epoch;
+        }
+        self.ended_run.requests += 1;
+    }
+
+    #[inline(never)]
+    fn end_run(&mut self) {
+        let EpochRun { epoch, requests } = self.ended_run;
+        self.ended_run.requests = 0;
+        if requests > 0 {
+            let tracker = &mut self.devices[epoch as u16 as usize].tracker;
+            self.has_ended_epoch |= tracker.leave((epoch >> 16) as u16, requests);
+        }
     }
 
     /// The same for several requests.
     #[inline(always)]
-    pub(crate) fn leave_epoch_many(&mut self, device: DeviceIndex, epoch_slot: u8, requests: u32) {
+    pub(crate) fn leave_epoch_many(&mut self, device: DeviceIndex, epoch_slot: u16, requests: u32) {
         let tracker = &mut self.devices[device.get()].tracker;
-        self.has_ended_epoch |= tracker.leave_many(epoch_slot, requests);
+        self.has_ended_epoch |= tracker.leave(epoch_slot, requests);
     }
 
     /// Takes the end of a step on a ring.
@@ -144,31 +181,6 @@ impl InFlight {
             self.complete_transfer(request.take());
         } else {
             self.take_unusual(request.take(), result, polled, attachments);
-        }
-    }
-
-    /// The next completion of a token in this ring.
-    #[inline(always)]
-    pub(crate) fn next_token(
-        &mut self,
-        ring: &mut Ring<Request>,
-        polled: Polled,
-        attachments: &mut [Option<Attachment>],
-    ) -> Option<Completion> {
-        loop {
-            match ring.reap_one()? {
-                Reaped::Transfer(request, result)
-                    if self.is_token_done(&request, |bytes| result.is(bytes)) =>
-                {
-                    self.count_token_done(&request);
-                    return Some(Completion::from_whole_step(request.take()));
-                }
-                Reaped::Transfer(request, result) => {
-                    self.take(request, result, polled, attachments)
-                }
-                Reaped::Event => {}
-            }
-            self.has_other_completions = true;
         }
     }
 

@@ -171,20 +171,20 @@ impl<D: Deref<Target = Domain>> Tracker<D> {
 
     /// Puts a request in the epoch, before its map is read. The request carries the returned slot.
     #[inline(always)]
-    pub(crate) fn enter(&mut self) -> u8 {
+    pub(crate) fn enter(&mut self) -> u16 {
         self.enter_many(1)
     }
 
     /// The same for several requests, before the map is read for the first of them.
     #[inline(always)]
-    pub(crate) fn enter_many(&mut self, requests: u32) -> u8 {
+    pub(crate) fn enter_many(&mut self, requests: u32) -> u16 {
         let epoch = self.domain.epoch.load(Ordering::Acquire);
         if epoch != self.current {
             self.enter_epoch(epoch);
         }
         let slot = self.newest;
         self.in_flight[slot as usize] += requests;
-        slot
+        slot.into()
     }
 
     /// Puts the next request in `epoch`, which is not the current one. Nothing in flight is the case of each request
@@ -212,17 +212,11 @@ impl<D: Deref<Target = Domain>> Tracker<D> {
         }
     }
 
-    /// Counts a request with this slot out of its epoch. True when it was the last of its epoch, so that [`Self::publish_ended`] has
-    /// something to do.
+    /// Counts requests with this slot out of their epoch. True when the last of the epoch is among them, so that
+    /// [`Self::publish_ended`] has something to do.
     #[inline(always)]
-    pub(crate) fn leave(&mut self, slot: u8) -> bool {
-        self.leave_many(slot, 1)
-    }
-
-    /// The same for several requests.
-    #[inline(always)]
-    pub(crate) fn leave_many(&mut self, slot: u8, requests: u32) -> bool {
-        let count = &mut self.in_flight[slot as usize];
+    pub(crate) fn leave(&mut self, slot: u16, requests: u32) -> bool {
+        let count = &mut self.in_flight[slot as u8 as usize];
         *count -= requests;
         *count == 0
     }
@@ -281,10 +275,10 @@ mod tests {
         let new = tracker.enter();
         assert!(!domain.passed(epoch));
         assert_eq!(domain.holders(epoch), ["one"]);
-        tracker.leave(old);
+        tracker.leave(old, 1);
         tracker.publish_ended();
         assert!(domain.passed(epoch));
-        tracker.leave(new);
+        tracker.leave(new, 1);
         tracker.publish_ended();
         assert!(domain.passed(domain.retire()));
     }
@@ -296,7 +290,7 @@ mod tests {
         for _ in 0..1000 {
             let slot = tracker.enter();
             domain.retire();
-            tracker.leave(slot);
+            tracker.leave(slot, 1);
             tracker.publish_ended();
         }
         assert!(domain.passed(domain.retire()));
@@ -314,7 +308,7 @@ mod tests {
         let epoch = domain.retire();
         for slot in slots {
             assert!(!domain.passed(epoch));
-            tracker.leave(slot);
+            tracker.leave(slot, 1);
             tracker.publish_ended();
         }
         assert!(domain.passed(epoch));
@@ -353,7 +347,7 @@ mod loom_tests {
                         if mapped.load(Ordering::Acquire) == 1 {
                             assert_eq!(content.load(Ordering::Relaxed), 7, "read after reuse");
                         }
-                        tracker.leave(slot);
+                        tracker.leave(slot, 1);
                         tracker.publish_ended();
                         tracker.publish_ended();
                     }

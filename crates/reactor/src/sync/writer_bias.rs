@@ -123,7 +123,7 @@ mod loom_tests {
                 self.bytes.with(|_| ());
                 self.bias.restore();
             }
-            tracker.leave(epoch_slot);
+            tracker.leave(epoch_slot, 1);
             tracker.publish_ended();
         }
 

@@ -23,7 +23,7 @@ impl Token {
         Token(value)
     }
 
-    /// The token of a transfer of a batch.
+    /// The token in the tag of a request.
     pub(crate) fn from_tag(tag: Tag) -> Token {
         Token(tag.0)
     }
@@ -61,21 +61,47 @@ impl Effect {
 /// The completion of an operation that was started by token: its result, its effect and its memory.
 pub struct Completion {
     token: Token,
-    /// A queue has had some of the operation's requests.
-    is_issued: bool,
-    result: Result<u64, Errno>,
+    outcome: Outcome,
     payload: Payload,
+}
+
+/// A result and whether a queue has had any of the operation's requests, in one word without padding, so that the
+/// compiler keeps a completion in registers: the bytes, or the errno with the highest bit set.
+#[derive(Clone, Copy)]
+struct Outcome(u64);
+
+impl Outcome {
+    const FAILED: u64 = 1 << 63;
+    /// Of a failed operation: a queue has had some of its requests.
+    const ISSUED: u64 = 1 << 62;
+
+    fn from_request(request: &Request) -> Outcome {
+        let issued = if request.is_issued() { Outcome::ISSUED } else { 0 };
+        Outcome(match request.result() {
+            Ok(bytes) => bytes,
+            Err(errno) => Outcome::FAILED | issued | errno.raw_os_error() as u64,
+        })
+    }
+
+    #[inline(always)]
+    fn result(self) -> Result<u64, Errno> {
+        if self.0 & Outcome::FAILED == 0 {
+            Ok(self.0)
+        } else {
+            Err(Errno::from_raw_os_error(self.0 as i32))
+        }
+    }
+
+    fn effect(self) -> Effect {
+        Effect::from_result(self.result(), self.0 & Outcome::ISSUED != 0)
+    }
 }
 
 impl Completion {
     /// From a request that has ended.
     pub(crate) fn from_request(request: Request) -> Completion {
-        Completion {
-            token: Token(request.tag.0),
-            is_issued: request.is_issued(),
-            result: request.result(),
-            payload: request.payload,
-        }
+        let outcome = Outcome::from_request(&request);
+        Completion { token: Token::from_tag(request.tag), outcome, payload: request.payload }
     }
 
     /// From a request that moved all bytes of its one buffer in its first step. Field by field, so that the compiler copies
@@ -92,9 +118,8 @@ impl Completion {
             unreachable!("the caller has compared the length of the buffer")
         };
         Completion {
-            token: Token(tag.0),
-            is_issued: true,
-            result: Ok(buffer.len() as u64),
+            token: Token::from_tag(tag),
+            outcome: Outcome(buffer.len() as u64),
             payload: Payload::Buffer(buffer),
         }
     }
@@ -109,12 +134,12 @@ impl Completion {
     /// [`Self::effect`] says what the operation has done.
     #[inline]
     pub fn result(&self) -> Result<u64, Errno> {
-        self.result
+        self.outcome.result()
     }
 
     /// The effect of the operation on the device.
     pub fn effect(&self) -> Effect {
-        Effect::from_result(self.result, self.is_issued)
+        self.outcome.effect()
     }
 
     /// The operation's memory.

@@ -66,7 +66,7 @@ pub(crate) fn cell_from_tag(tag: Tag) -> CellIndex {
 }
 
 /// A device, and the slot of the epoch that an operation is in there.
-pub(crate) type EpochHold = (DeviceIndex, u8);
+pub(crate) type EpochHold = (DeviceIndex, u16);
 
 /// The requests of one operation.
 #[derive(Default)]

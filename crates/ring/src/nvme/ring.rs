@@ -17,7 +17,7 @@ use super::sqe::CommandSqe;
 use super::status::NvmeStatus;
 use crate::counters::{RawCounters, RingCounters};
 use crate::fork::{self, fork_count};
-use crate::in_flight::{CompletedTransfer, FreeSlot, RequestId, RequestKind, Slots};
+use crate::in_flight::{CompletedTransfer, FreeSlot, RequestId, RequestKind, Slots, not_in_flight};
 use crate::notifier::Notifier;
 use crate::options::{RingOptions, build_nvme};
 use crate::probe::Features;
@@ -274,7 +274,7 @@ impl<T: Transfer> NvmeRing<T> {
                 id => break (id, completion.result()),
             }
         };
-        let ended = self.transfers.end(id);
+        let ended = self.transfers.end(id).unwrap_or_else(|| not_in_flight());
         let result = match result {
             0 => moved(&self.namespaces, &*ended),
             failed => failure(&self.namespaces, &*ended, failed, report),

@@ -1,5 +1,5 @@
-//! A transfer without a submission entry, since its owner may execute it by a call: on a device that completes within the
-//! call, a single transfer costs less that way. At most one; entering the ring pushes its entry first.
+//! A transfer without a submission entry, since its owner may execute it by a call: on a device that completes within
+//! the call, a single transfer costs less that way. At most one. Entering the ring pushes its entry.
 
 use std::mem::{self, MaybeUninit};
 use std::os::fd::BorrowedFd;
@@ -19,8 +19,8 @@ impl<T: Transfer> Ring<T> {
     /// [`Self::call_held`] instead.
     ///
     /// # Errors
-    /// The transfer, unless it is a read or a write of one segment that may be written, of a file with a descriptor, and
-    /// nothing is held yet; also without a free slot or entry, and in the child of a fork.
+    /// The transfer, unless it is a read or a write of one segment that may be written and that nobody else changes, of
+    /// a file with a descriptor, and nothing is held yet; also without a free slot or entry, and in the child of a fork.
     #[inline]
     pub fn hold(&mut self, transfer: T) -> Result<(), T> {
         let (NextOp::Read(_, memory) | NextOp::Write(_, memory)) = transfer.step() else {
@@ -28,7 +28,8 @@ impl<T: Transfer> Ring<T> {
         };
         let is_writable = matches!(
             memory,
-            TransferMemory::Single(segment) if segment.region_id != RegionId::READ_ONLY
+            TransferMemory::Single(segment)
+                if segment.region_id != RegionId::READ_ONLY && !segment.region_id.is_shared()
         );
         let file = self.files.slot(transfer.file());
         let has_room = self.held == RequestId::NONE && self.queued < self.transfer_limit;
@@ -65,11 +66,13 @@ impl<T: Transfer> Ring<T> {
         &mut self,
         file: BorrowedFd<'_>,
     ) -> Option<(CompletedTransfer<'_, T>, StepResult)> {
+        // As before a wait: the thread may make calls for a long time, and dropped regions would stay pinned meanwhile.
+        self.regions.unregister_dropped(&self.io);
         let moved = match self.transfers.get_mut(self.held)?.step() {
             NextOp::Read(offset, TransferMemory::Single(memory)) => {
                 let (pointer, length) = (memory.pointer.as_ptr(), memory.length as usize);
-                // SAFETY: the transfer owns these bytes, and it is in the table, which is borrowed. They are not
-                // read-only: `hold` has checked it.
+                // SAFETY: the transfer owns these bytes, and it is in the table, which is borrowed. They are neither
+                // read-only nor shared: `hold` has checked it.
                 let bytes =
                     unsafe { slice::from_raw_parts_mut::<MaybeUninit<u8>>(pointer.cast(), length) };
                 pread(file, bytes, offset).map(|(read, _)| read.len())
@@ -85,10 +88,11 @@ impl<T: Transfer> Ring<T> {
         // A call moves less than 2^31 bytes.
         let result = moved.map_or_else(|error| -error.raw_os_error(), |bytes| bytes as i32);
         let held = mem::replace(&mut self.held, RequestId::NONE);
-        Some((self.transfers.end(held), StepResult(result)))
+        let ended = self.transfers.end(held).expect("a held transfer is in flight");
+        Some((ended, StepResult(result)))
     }
 
-    /// Pushes the entry of the held transfer. The callers of [`Self::hold`] and [`Self::has_free_entry`] left one for it.
+    /// Pushes the entry of the held transfer. [`Self::hold`] and [`Self::has_free_entry`] have left one for it.
     #[cold]
     #[inline(never)]
     pub(super) fn push_held(&mut self) {

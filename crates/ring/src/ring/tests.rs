@@ -9,8 +9,9 @@ use crate::wait::WaitOutput;
 use rustix::event::{EventfdFlags, eventfd};
 use std::io::Write;
 use std::os::fd::AsFd;
+use std::ptr::NonNull;
 use std::sync::Arc;
-use uringfs_buffer::{Buffer, BufferPool, IoBuf};
+use uringfs_buffer::{Buffer, BufferPool, IoBuf, Registration, SharedMemory};
 
 struct Reading {
     offset: u64,
@@ -124,7 +125,7 @@ fn a_held_transfer_is_cancelled_as_others_are() {
         true
     });
     assert_eq!((seen, ring.queued()), (1, 2));
-    assert!(ring.held_alone(0).is_none(), "the cancel is pushed first");
+    assert!(ring.held_alone(0).is_none(), "a cancel is to be pushed, too");
     ring.enter(1, None).unwrap();
     while ring.in_flight() > 0 {
         ring.enter(1, None).unwrap();
@@ -141,6 +142,13 @@ fn what_a_call_cannot_execute_is_not_held() {
     let mut ring = ring(&RingOptions { transfers: 1, ..RingOptions::default() });
     let buffer = "read only".lend_for_write().unwrap();
     assert!(ring.hold(Reading { offset: 0, buffer }).is_err());
+    let bytes = NonNull::from(Box::leak(Box::new([0_u8; 4096]))).cast();
+    // SAFETY: the bytes live for ever, and only buffers of this memory use them.
+    let shared = unsafe { SharedMemory::new(bytes, 4096, Registration::Never, Arc::new(())) };
+    let mut buffers = Vec::new();
+    shared.append_to(&mut buffers, 0, 4096);
+    let buffer = buffers.remove(0);
+    assert!(ring.hold(Reading { offset: 0, buffer }).is_err(), "others change it");
     assert!(ring.push(Reading { offset: 0, buffer: Buffer::zeroed(4096) }).is_ok());
     assert!(!held(&mut ring, 0), "no slot is free");
 }
@@ -152,37 +160,45 @@ fn pinned(buffers: impl IntoIterator<Item = Buffer>) -> PinnedSlots<Reading> {
 /// Pushes these slots, as far as they are taken.
 fn push_pinned(ring: &mut Ring<Reading>, slots: &mut PinnedSlots<Reading>, which: &[u32]) -> usize {
     let Some(mut batch) = ring.pinned_batch(3, slots, which[0]) else { return 0 };
-    which.iter().take_while(|slot| batch.push(**slot, |reading| reading.offset = 4096)).count()
+    batch.push_each(which.iter().map(|slot| (*slot, |reading: &mut Reading| reading.offset = 4096)))
 }
 
-/// Keeps in place what has moved all bytes.
-struct KeepWhole<'s> {
-    slots: &'s PinnedSlots<Reading>,
-    ended: Vec<u32>,
-    others: Vec<TransferResult>,
+#[test]
+fn a_panic_of_the_caller_in_a_batch_leaves_what_was_pushed_to_the_ring() {
+    let mut ring = ring(&RingOptions::default());
+    let mut slots = pinned((0..3).map(|_| Buffer::zeroed(4096)));
+    let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        let mut batch = ring.pinned_batch(3, &mut slots, 0).unwrap();
+        batch.push_each((0..3).map(|slot| {
+            let prepare = move |reading: &mut Reading| {
+                assert!(slot < 1, "the second transfer cannot be prepared");
+                reading.offset = 4096;
+            };
+            (slot, prepare)
+        }))
+    }));
+    assert!(panicked.is_err());
+    assert_eq!((ring.queued(), ring.in_flight()), (1, 1));
+    ring.enter(1, None).unwrap();
+    assert_eq!(reap_pinned(&mut ring, &slots).0, [0]);
 }
 
-impl TakePinned<Reading> for KeepWhole<'_> {
-    fn take_in_slot(&mut self, slot: u32, _: &Reading, result: StepResult) -> bool {
-        assert!(self.slots.get(slot).is_none(), "it is the ring's until it has ended");
-        let is_whole = result.is(4096);
-        self.ended.extend(is_whole.then_some(slot));
-        is_whole
-    }
-
-    fn take_other(&mut self, reading: CompletedTransfer<'_, Reading>, result: StepResult) {
-        self.others.push((reading.take(), result.get()));
-    }
-}
-
-/// Reaps. Returns the slots whose transfers stay, and all others.
+/// Reaps. Returns the slots whose transfers have moved all bytes, which stay, and all others.
 fn reap_pinned(
     ring: &mut Ring<Reading>,
     slots: &PinnedSlots<Reading>,
 ) -> (Vec<u32>, Vec<TransferResult>) {
-    let mut taker = KeepWhole { slots, ended: Vec::new(), others: Vec::new() };
-    ring.reap_pinned(slots, &mut taker);
-    let KeepWhole { ended, mut others, .. } = taker;
+    let (mut ended, mut others) = (Vec::new(), Vec::new());
+    while let Some(reaped) = ring.reap_pinned(slots, |slot, _, result| {
+        assert!(slots.get(slot).is_none(), "it is the ring's until it has ended");
+        let is_whole = result.is(4096);
+        ended.extend(is_whole.then_some(slot));
+        is_whole
+    }) {
+        if let Reaped::Transfer(reading, result) = reaped {
+            others.push((reading.take(), result.get()));
+        }
+    }
     others.extend(take_moved(ring));
     (ended, others)
 }
@@ -253,9 +269,12 @@ fn pinned_transfers_are_moved_out_unless_they_stay() {
     assert!(ring.push(Reading { offset: 0, buffer: Buffer::zeroed(10) }).is_ok());
     assert_eq!(push_pinned(&mut ring, &mut others, &[0]), 1);
     let mut batch = ring.pinned_batch(3, &mut slots, 0).unwrap();
-    assert!(batch.push(0, |reading| reading.offset = 8000), "at the end of the file");
-    assert!(batch.push(1, |reading| reading.offset = 0));
-    drop(batch);
+    let mut push = |slot, offset| {
+        batch.push_each([(slot, move |reading: &mut Reading| reading.offset = offset)])
+    };
+    assert_eq!(push(0, 8000), 1, "at the end of the file");
+    assert_eq!(push(1, 0), 1);
+    assert_eq!(batch.finish(), 2);
     ring.enter(5, None).unwrap();
     let (ended, mut moved) = reap_pinned(&mut ring, &slots);
     assert_eq!(ended, [1]);

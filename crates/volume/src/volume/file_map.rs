@@ -7,8 +7,8 @@ use std::sync::atomic::Ordering;
 
 use uringfs_device::Errno;
 use uringfs_file::{
-    AllocOutcome, AtimeUpdates, ChangeGate, CommitFuture, HotExtentReader, Map, Mapping,
-    MappingState, OutOfPlaceExtents, Refusal, ResizableMap, SpaceReservation, SyncScope,
+    AllocOutcome, AtimeUpdates, ChangeGate, CommitFuture, ExtentWindow, HotExtentReader, Map,
+    Mapping, MappingState, OutOfPlaceExtents, Refusal, ResizableMap, SpaceReservation, SyncScope,
     TruncateGeneration, WriteOrigin,
 };
 use uringfs_reactor::ForkDetector;
@@ -57,6 +57,17 @@ impl VolumeMap {
     #[inline]
     pub(crate) fn must_strip_privileges(&self) -> bool {
         self.file.must_strip_privileges(self.is_superuser)
+    }
+
+    /// True if a write now needs neither an update of the file nor a wait before it.
+    #[inline]
+    fn takes_fast_writes(&self) -> bool {
+        let shared = &self.volume.shared;
+        !self.file.is_mtime_due()
+            && !self.must_strip_privileges()
+            && !self.fork.is_forked()
+            && !shared.freeze.gate.is_closed()
+            && shared.size_watch.shrunk().is_none()
     }
 
     /// Updates the modification time, if the clock has moved since the last update.
@@ -227,14 +238,15 @@ impl ResizableMap for VolumeMap {
 
     #[inline]
     fn fast_write_address(&self, offset: u64, length: u64) -> Option<u64> {
-        if self.file.is_mtime_due() || self.must_strip_privileges() || self.fork.is_forked() {
-            return None;
-        }
-        let shared = &self.volume.shared;
-        if shared.freeze.gate.is_closed() || shared.size_watch.shrunk().is_some() {
+        if !self.takes_fast_writes() {
             return None;
         }
         self.file.address(offset, offset.checked_add(length)?).ok()
+    }
+
+    fn fast_write_window(&self) -> ExtentWindow {
+        let window = || self.file.hot_extent().window();
+        if self.takes_fast_writes() { window() } else { ExtentWindow::default() }
     }
 
     fn change_gate(&self) -> Option<&ChangeGate> {

@@ -126,7 +126,7 @@ impl Job {
     /// Its owner has cancelled it.
     pub(super) fn set_cancelled(&mut self) {
         if let Work::Request(request) = &mut self.work {
-            request.cancelled = true;
+            request.cancel();
         }
     }
 

@@ -93,7 +93,7 @@ impl Peer {
         let geometry = &self.geometry;
         let block_size = u64::from(geometry.block_size);
         let length = request.remaining();
-        if request.cancelled {
+        if request.is_cancelled() {
             return Some(Err(Errno::CANCELED));
         }
         if self.is_forked() {

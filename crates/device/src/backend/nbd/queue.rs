@@ -327,7 +327,7 @@ impl Queue for NbdQueue {
     /// A server cannot cancel. So this is for requests that it does not have.
     fn cancel(&mut self, tag: Tag) {
         for request in &mut self.pushed {
-            request.cancelled |= request.tag == tag;
+            request.cancel_if_tagged(tag);
         }
         let mut outcome = Outcome::default();
         for link_use in &self.uses {

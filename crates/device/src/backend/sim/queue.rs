@@ -90,7 +90,7 @@ impl Queue for SimQueue {
         self.deadlines.pop();
         self.free.push(slot);
         let InFlight { mut request, plan } = self.slots[slot].take().expect("in flight");
-        let cancelled = request.cancelled;
+        let cancelled = request.is_cancelled();
         let result = self.device.finish(&plan, &mut request, cancelled);
         Some(StepCompletion { request, result })
     }
@@ -103,7 +103,7 @@ impl Queue for SimQueue {
         for _ in 0..self.pushed.len() {
             let Some(mut request) = self.pushed.pop_front() else { break };
             if request.tag == tag {
-                request.cancelled = true;
+                request.cancel();
                 self.ended.push_back(StepCompletion { request, result: Err(Errno::CANCELED) });
             } else {
                 self.pushed.push_back(request);
@@ -115,7 +115,9 @@ impl Queue for SimQueue {
             let in_flight = self.slots[*slot].as_mut().expect("in flight");
             if in_flight.request.tag == tag {
                 // A completed request stays completed.
-                in_flight.request.cancelled |= *deadline > now;
+                if *deadline > now {
+                    in_flight.request.cancel();
+                }
                 *deadline = now.min(*deadline);
             }
         }
