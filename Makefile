@@ -1,6 +1,6 @@
 # The project's commands. `make demo` and `make test` set up what they need by themselves.
 
-.PHONY: demo test soak check bench-build bench-check record vm static docs deb setup
+.PHONY: demo test soak check bench-build bench-check record vm static docs deb c setup
 
 # Fills a volume and an image, reads both back, kills a writer, and runs the example jobs and the experiments, beside ext4.
 demo:
@@ -22,7 +22,7 @@ check:
 	cargo test --workspace --all-features --lib
 
 # Measures the promised figures on this machine. By hand, as root, on an idle machine.
-bench-check: bench-build
+bench-check: bench-build static
 	scripts/bench/run
 
 # Records all figures of the documentation on this machine, and draws them. By hand, as root, on an idle machine.
@@ -53,6 +53,11 @@ docs:
 deb:
 	scripts/setup deb
 	scripts/deb
+
+# Builds the C library into target/c, for /usr/local.
+c:
+	scripts/setup deb
+	bindings/c/build
 
 # Only installs the required packages.
 setup:

@@ -26,6 +26,8 @@ KINDS = {
     "VZ": "a volume on a raw RAM disk (zram)",
     "D": "a file of 4 GiB on the disk",
     "null": "`null:1g`, which moves no data: only the cost of the path remains",
+    "null_blk": "the RAM device of the counted guest, which copies each block: a volume on one, the bare ring on another",
+    "nvme": "namespaces of QEMU's NVMe device in the counted guest, waits left out: a volume on a character device",
     "sim": "`sim:1g,latency=80us,units=64`, which takes 80 us for a request and runs 64 at once",
 }
 
@@ -110,8 +112,8 @@ class Targets:
         # The side compared with V is a file on the same file system.
         if any("on ext4" in figure["what"] for figure in figures):
             self.needed.add("W")
-        # Figures without a target have an empty path.
-        self.paths = {"null": "null:1g", "sim": "sim:1g,latency=80us,units=64", "-": ""}
+        # Figures without a target, and those of a guest, have an empty path.
+        self.paths = {"null": "null:1g", "sim": "sim:1g,latency=80us,units=64", "-": "", "null_blk": "", "nvme": ""}
 
     def __enter__(self):
         exit_on_signals(130)

@@ -3,10 +3,10 @@
 //!
 //!     cargo run --release -p uringfs-lab --example depth_one -- TARGET [SECONDS]
 //!
-//! TARGET is a file, which is read past the page cache, or `null:SIZE`. Each side makes 2,000 reads at random offsets in
-//! turn, for SECONDS (default 10). Prints the fastest and the median of each side's turns, in nanoseconds a read. The
-//! sides `pread` need a file. The queue `auto` is the one that calibration finds: for a file in memory the ring, whose single
-//! reads the waiting thread calls itself.
+//! TARGET is a file, which is read past the page cache, or `null:SIZE`. Each side makes 2,000 reads at random offsets
+//! in turn, for SECONDS (default 10). Prints the fastest and the median of each side's turns, in nanoseconds a read.
+//! The sides `pread` need a file. The queue `auto` is the one that calibration finds: for a file in memory the ring,
+//! whose single reads the waiting thread calls itself.
 
 use std::error::Error;
 use std::fs;

@@ -73,8 +73,9 @@ pub fn command_line(program: &Path, set: &JobSet) -> Result<String, Error> {
             let line = format!("{target}: fio cannot use files in volumes");
             return Err(Error::input(line).at(job.label()));
         }
-        if job.options.waits_apart {
-            return Err(Error::input("waits_apart: fio has no such key".to_owned()).at(job.label()));
+        let own = [("waits_apart", job.options.waits_apart), ("batch", job.options.batch)];
+        if let Some((key, _)) = own.into_iter().find(|(_, is_on)| *is_on) {
+            return Err(Error::input(format!("{key}: fio has no such key")).at(job.label()));
         }
     }
     let quoted = |word: String| {

@@ -10,6 +10,9 @@ use crate::targets::{Access, Target, TargetInfo, Volumes};
 use crate::workload::IoOp;
 use std::ops::Range;
 
+/// Why `batch` has no effect with an engine.
+pub(super) const NO_BATCH: &str = "only engine uringfs has a batch interface";
+
 /// One I/O of an engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Io {

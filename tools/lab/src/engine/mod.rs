@@ -17,6 +17,7 @@ mod aligned_buffer;
 mod interface;
 mod thread_cost;
 
+use interface::NO_BATCH;
 pub use interface::{
     Capabilities, Engine, EngineReport, Io, IoCompletion, ReapBounds, Setup, SyncKind, WithEngine,
     add_counters,
@@ -24,7 +25,7 @@ pub use interface::{
 pub use thread_cost::ThreadCost;
 
 use crate::Error;
-use crate::job::nearest;
+use crate::job::{find_key, nearest};
 use crate::targets::Target;
 use ::uringfs::device::backend::nvme::is_namespace;
 
@@ -111,6 +112,9 @@ impl EngineKind {
     pub fn describe(self) -> String {
         let mut text = format!("{:>20}: {}\n", self.name(), self.about());
         if self == Self::Uringfs {
+            if let Some(key) = find_key("batch") {
+                text += &format!("{:>20}: {}=on|off: {}\n", "key", key.name, key.doc);
+            }
             for (name, about) in ::uringfs::Options::switches() {
                 text += &format!("{:>20}: {name}: {about}\n", "switch");
             }

@@ -4,7 +4,9 @@ use uringfs::Errno;
 
 use super::aligned_buffer::AlignedBuffer;
 use super::files::Files;
-use super::{Capabilities, Engine, EngineReport, Io, IoCompletion, ReapBounds, Setup, SyncKind};
+use super::{
+    Capabilities, Engine, EngineReport, Io, IoCompletion, NO_BATCH, ReapBounds, Setup, SyncKind,
+};
 use crate::Error;
 use crate::targets::inspect_files;
 use std::ops::Range;
@@ -34,6 +36,7 @@ impl Engine for Psync {
             ("hipri", NO_RING),
             ("sqthread_poll", NO_RING),
             ("force_async", NO_RING),
+            ("batch", NO_BATCH),
         ],
     };
 

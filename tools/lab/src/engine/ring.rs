@@ -2,7 +2,9 @@
 //! target is what the queue can give; the other engines are compared with it.
 
 use super::files::Files;
-use super::{Capabilities, Engine, EngineReport, Io, IoCompletion, ReapBounds, Setup, SyncKind};
+use super::{
+    Capabilities, Engine, EngineReport, Io, IoCompletion, NO_BATCH, ReapBounds, Setup, SyncKind,
+};
 use crate::Error;
 use crate::targets::{Target, inspect_files};
 use crate::workload::IoOp;
@@ -34,7 +36,7 @@ impl Engine for Ring {
         volumes: false,
         virtual_targets: true,
         inspect: inspect_files,
-        ignored_keys: &[],
+        ignored_keys: &[("batch", NO_BATCH)],
     };
 
     fn open(setup: &Setup<'_>) -> Result<Self, Error> {

@@ -4,7 +4,8 @@
 use super::aligned_buffer::AlignedBuffer;
 use super::files::Files;
 use super::{
-    Capabilities, Engine, EngineReport, Io, IoCompletion, ReapBounds, Setup, SyncKind, ThreadCost,
+    Capabilities, Engine, EngineReport, Io, IoCompletion, NO_BATCH, ReapBounds, Setup, SyncKind,
+    ThreadCost,
 };
 use crate::Error;
 use crate::targets::inspect_files;
@@ -62,6 +63,7 @@ impl Engine for Threads {
             ("hipri", NO_RING),
             ("sqthread_poll", NO_RING),
             ("force_async", NO_RING),
+            ("batch", NO_BATCH),
         ],
     };
 

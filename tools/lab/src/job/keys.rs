@@ -216,6 +216,7 @@ pub static KEYS: &[Key] = &[
     key("force_async", &[], ValueKind::Count(0..=65_536, |o, v| o.force_async = v as u32), "every n-th request through a worker"),
 
     key("cmd_type", &[], ValueKind::Choice(&["nvme"], |_, _| ()), "commands of ioengine=io_uring_cmd (always those of NVMe)"),
+    key("batch", &[], ValueKind::Choice(&["off", "0", "on", "1"], |o, v| o.batch = matches!(v, "on" | "1")), "the I/Os of a submission begin by one call, with engine uringfs"),
     key("waits_apart", &[], ValueKind::Flag(|o, v| o.waits_apart = v), "submit the whole depth, sleep, and count the time of the work only"),
 
     key("gtod_reduce", &[], ValueKind::Flag(|o, v| o.reduce_clock = v), "no time stamps at all"),

@@ -84,7 +84,7 @@ impl Job {
 
     /// Whether the job sets this key, by any of its names, to a value other than 0.
     pub fn enables(&self, name: &str) -> bool {
-        self.value(name).is_some_and(|value| value != "0")
+        self.value(name).is_some_and(|value| !["0", "off"].contains(&value))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::direction::DIRECTIONS;
 use super::distribution::Distribution;
-use super::options::{BlockRange, Options, Verify};
+use super::options::{BlockRange, Options, SyncWrites, Verify};
 use super::value::SizeOrPercent;
 use crate::verify::HEADER_BYTES;
 use std::time::Duration;
@@ -35,6 +35,7 @@ impl Options {
             return Err("write_iolog names one file; give each thread a job of its own".into());
         }
         self.normalize_blocks();
+        self.check_batch()?;
         self.check_number_of_ios()?;
         let mut unzoned =
             self.zones.iter().zip(self.pattern.chosen()).filter(|(zones, _)| zones.is_empty());
@@ -101,6 +102,22 @@ impl Options {
         let mut aligned = self.block_align.iter().zip(&self.block);
         if self.pattern.random() && aligned.any(|(align, range)| ![0, range.min].contains(align)) {
             self.random_map = false;
+        }
+    }
+
+    /// Checks `batch`: a batch moves whole buffers of one length, and its writes are not durable.
+    fn check_batch(&self) -> Result<(), String> {
+        let one_size = self.smallest_block() == self.largest_block();
+        match self.batch {
+            true if self.iolog.is_some() => {
+                Err("batch and read_iolog exclude each other: a trace has any lengths".into())
+            }
+            true if self.pattern.trims() => Err("batch is for reads and writes: no trims".into()),
+            true if !one_size => Err("batch needs blocks of one size".into()),
+            true if self.pattern.writes() && self.sync != SyncWrites::No => {
+                Err("batch has no durable writes: no sync=".into())
+            }
+            _ => Ok(()),
         }
     }
 

@@ -275,6 +275,8 @@ pub struct Options {
     /// Remove the files that the run created.
     pub unlink: bool,
 
+    /// `batch`: the engine `uringfs` issues the I/Os of a submission by its batch interface.
+    pub batch: bool,
     /// `waits_apart`: count the time of the loop's work apart from its waits.
     pub waits_apart: bool,
 
@@ -440,6 +442,7 @@ impl Default for Options {
             polled: false,
             sq_thread_poll: false,
             force_async: 0,
+            batch: false,
             waits_apart: false,
             reduce_clock: false,
             no_slat: false,

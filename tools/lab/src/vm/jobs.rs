@@ -2,7 +2,7 @@
 
 use super::GuestRunner;
 use super::guest::{GuestDevice, PREPARED_MIB, Step, StorageKind};
-use super::measurement::{COLUMNS, Column, Measurement};
+use super::measurement::{Column, Measurement, job_columns};
 use crate::Error;
 use crate::engine::fio;
 use crate::experiments;
@@ -30,7 +30,7 @@ pub fn run(
     device: GuestDevice,
     sets: &[JobSet],
 ) -> Result<Measurements, Error> {
-    let steps = COLUMNS.iter().zip(sets).map(|(column, set)| step(column, set)).collect();
+    let steps = job_columns().zip(sets).map(|(column, set)| step(column, set)).collect();
     let results = runner.count(&[device], steps)?;
     let columns =
         results.iter().map(Measurement::list_from_result).collect::<Result<Vec<_>, _>>()?;
@@ -45,7 +45,7 @@ pub fn run(
 /// A file is not a job file, or a job names another target or a larger size.
 pub fn parse(files: &[PathBuf], device: GuestDevice) -> Result<Vec<JobSet>, Error> {
     let mut sets = Vec::new();
-    for column in &COLUMNS {
+    for column in job_columns() {
         let target = device.target(column.storage);
         let lookup = |name: &str| match name {
             "TARGET" => Some(target.to_owned()),
@@ -132,7 +132,7 @@ fn rows(
 pub fn table(measured: &Measurements) -> String {
     let mut table = Table::new();
     table.load_preset(presets::UTF8_HORIZONTAL_ONLY);
-    table.set_header(["job"].into_iter().chain(COLUMNS.iter().map(|column| column.name)));
+    table.set_header(["job"].into_iter().chain(job_columns().map(|column| column.name)));
     for (job, measurements) in rows(measured) {
         table.add_row([job.to_owned()].into_iter().chain(measurements.map(Measurement::text)));
     }
@@ -145,7 +145,7 @@ pub fn table(measured: &Measurements) -> String {
 /// The measurements as JSON.
 pub fn json(measured: &Measurements) -> Value {
     let jobs = rows(measured).map(|(job, measurements)| {
-        let columns = COLUMNS.iter().zip(measurements).map(|(column, measurement)| {
+        let columns = job_columns().zip(measurements).map(|(column, measurement)| {
             measurement.json(column, measured.device.target(column.storage))
         });
         json!({"job": job, "columns": columns.collect::<Vec<_>>()})

@@ -12,16 +12,28 @@ pub struct Column {
     pub engine: &'static str,
     /// The storage; with a device it gives the target.
     pub storage: StorageKind,
+    /// Whether the job has `batch=on`.
+    pub batch: bool,
 }
 
-/// The columns of all tables.
-pub const COLUMNS: [Column; 5] = [
-    Column { name: "ring, raw", engine: "ring", storage: StorageKind::Raw },
-    Column { name: "ring, ext4", engine: "ring", storage: StorageKind::Ext4 },
-    Column { name: "ring, XFS", engine: "ring", storage: StorageKind::Xfs },
-    Column { name: "uringfs, raw", engine: "uringfs", storage: StorageKind::Raw },
-    Column { name: "uringfs, volume", engine: "uringfs", storage: StorageKind::Volume },
+const fn column(name: &'static str, engine: &'static str, storage: StorageKind) -> Column {
+    Column { name, engine, storage, batch: false }
+}
+
+/// The columns of the standard table.
+pub static COLUMNS: [Column; 6] = [
+    column("ring, raw", "ring", StorageKind::Raw),
+    column("ring, ext4", "ring", StorageKind::Ext4),
+    column("ring, XFS", "ring", StorageKind::Xfs),
+    column("uringfs, raw", "uringfs", StorageKind::Raw),
+    column("uringfs, volume", "uringfs", StorageKind::Volume),
+    Column { batch: true, ..column("uringfs, volume, by batch", "uringfs", StorageKind::Volume) },
 ];
+
+/// The columns of the tables of the user's jobs, which need not be jobs for batches and choose themselves.
+pub fn job_columns() -> impl Iterator<Item = &'static Column> {
+    COLUMNS.iter().filter(|column| !column.batch)
+}
 
 /// The figures of one job in one column.
 #[derive(Debug, Clone)]
@@ -91,6 +103,7 @@ impl Measurement {
         json!({
             "engine": column.engine,
             "target": target,
+            "batch": column.batch,
             "instructions_per_io": self.instructions_per_io,
             "virtual_ns_per_io": self.virtual_ns_per_io,
             "ios": self.ios,

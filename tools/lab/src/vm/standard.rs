@@ -1,5 +1,5 @@
 //! The standard table: the cost of a 4 KiB random read or write on the raw device, on ext4, on XFS, and by
-//! this stack on the raw device and in a volume, for each way to get completions and each depth.
+//! this stack on the raw device and in a volume, there also by batch, for each way to get completions and each depth.
 
 use super::guest::{GuestDevice, PREPARED_MIB, Step, StepResult};
 use super::measurement::{COLUMNS, Column, Measurement};
@@ -127,6 +127,9 @@ fn step(device: GuestDevice, row: &Row, column: &Column) -> Step {
     if row.polled {
         command += " --hipri";
     }
+    if column.batch {
+        command += " --batch=on";
+    }
     if column.engine == "uringfs" {
         let registered = if row.registered { "on" } else { "off" };
         command += &format!(
@@ -216,6 +219,18 @@ mod tests {
         };
         assert_eq!((of(&readings), of(&readings[1..2])), ((1, Some(2)), (1, None)));
         assert!(row_measurements(&[result(INTERRUPTS, "many")]).is_err());
+    }
+
+    #[test]
+    fn only_the_last_column_is_by_batch() {
+        let is_by_batch = |column| {
+            let step = step(GuestDevice::NullBlk, &ROWS[0], column);
+            (step.command.contains(&"--batch=on".to_owned()), step.name)
+        };
+        let name = |column: &str| format!("null_blk:reads-polled-registered:128:{column}");
+        let [.., volume, batch] = &COLUMNS;
+        assert_eq!(is_by_batch(volume), (false, name("uringfs-volume")));
+        assert_eq!(is_by_batch(batch), (true, name("uringfs-volume-by-batch")));
     }
 
     #[test]

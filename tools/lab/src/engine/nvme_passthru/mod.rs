@@ -7,7 +7,9 @@ use uringfs::Errno;
 use uringfs::device::backend::nvme::is_namespace;
 
 use self::passthru_ring::{PassthruOptions, PassthruRing};
-use super::{Capabilities, Engine, EngineReport, Io, IoCompletion, ReapBounds, Setup, SyncKind};
+use super::{
+    Capabilities, Engine, EngineReport, Io, IoCompletion, NO_BATCH, ReapBounds, Setup, SyncKind,
+};
 use crate::Error;
 use crate::job::SyncWrites;
 use crate::targets::{Namespace, NvmeCommand, Target, TargetInfo, Transfer, Volumes, inspect};
@@ -53,7 +55,7 @@ impl Engine for NvmePassthru {
         volumes: false,
         virtual_targets: false,
         inspect: inspect_namespace,
-        ignored_keys: &[("sqthread_poll", BARE), ("force_async", BARE)],
+        ignored_keys: &[("sqthread_poll", BARE), ("force_async", BARE), ("batch", NO_BATCH)],
     };
 
     fn open(setup: &Setup<'_>) -> Result<Self, Error> {

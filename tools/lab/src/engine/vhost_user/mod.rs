@@ -10,7 +10,9 @@ use uringfs::Errno;
 use self::call_counter::CallCounter;
 use self::connection::inspect_socket;
 use self::shared_queue::SharedQueue;
-use super::{Capabilities, Engine, EngineReport, Io, IoCompletion, ReapBounds, Setup, SyncKind};
+use super::{
+    Capabilities, Engine, EngineReport, Io, IoCompletion, NO_BATCH, ReapBounds, Setup, SyncKind,
+};
 use crate::Error;
 use crate::targets::Target;
 
@@ -38,6 +40,7 @@ impl Engine for VhostUser {
             ("fixedbufs", NO_RING),
             ("sqthread_poll", NO_RING),
             ("force_async", NO_RING),
+            ("batch", NO_BATCH),
         ],
     };
 
