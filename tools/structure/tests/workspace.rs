@@ -154,7 +154,7 @@ fn dependencies(manifest: &str) -> Vec<String> {
 fn roots() -> BTreeMap<String, PathBuf> {
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut roots = BTreeMap::new();
-    for group in ["crates", "exports", "tools"] {
+    for group in ["bindings", "crates", "exports", "tools"] {
         let folders = fs::read_dir(workspace.join(group)).expect("the workspace has this folder");
         for folder in folders {
             let folder = folder.expect("a folder can be listed").path();

@@ -1,0 +1,509 @@
+// The C interface of uringfs: named files on a block device or in one ordinary file, over io_uring.
+//
+// Made by cbindgen from bindings/c/src: change it there.
+//
+// Results. Functions return 0 or a number on success, and a negative errno on failure: uringfs_error_text() has a text.
+// -ENOTRECOVERABLE says that the library itself has failed: the program goes on, and the handle can only be closed.
+// -EINVAL says that an argument breaks the rules here: a handle that is NULL, an unknown flag, a wrong size.
+//
+// Handles. A function that opens something stores a handle, or NULL when it fails. After it is closed a handle is gone,
+// as freed memory.
+//
+// Threads. Volumes, files and pools may be used by all threads at once, a directory by one at a time, a reactor by the
+// thread that has created it. A handle is closed when no other call with it runs. The child of a fork gets -ECHILD:
+// open volumes and create reactors after the fork.
+//
+// Structs with a field size. The caller sets it to sizeof the struct, and all other fields that it does not use to 0:
+// struct uringfs_open_options options = {.size = sizeof options}. Structs grow at their end. An older program passes
+// less, and gets defaults. A newer program passes more, and gets -E2BIG if it has set what the library does not know.
+//
+// Memory. An operation that is queued uses the caller's memory, at any address, until its completion is reaped: do not
+// free it, write to it, or read from it what a read fills. Closing the reactor waits for that. Direct files move memory
+// that is aligned to 4096 without a copy. Buffers of a pool are that, and the kernel knows them already.
+
+
+#ifndef URINGFS_H
+#define URINGFS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+// A flag of uringfs_format_options: the target may exist. Everything on it is lost.
+#define URINGFS_FORMAT_OVERWRITE 1
+
+// A flag of uringfs_volume_options: opens for reading only. Readers share a volume; a writer has it alone.
+#define URINGFS_VOLUME_READ_ONLY 1
+
+// A flag of uringfs_volume_options: discards freed blocks on the device.
+#define URINGFS_VOLUME_DISCARD 2
+
+// A flag of uringfs_open_options: allows reads.
+#define URINGFS_OPEN_READ 1
+
+// A flag of uringfs_open_options: allows writes and all other changes.
+#define URINGFS_OPEN_WRITE 2
+
+// A flag of uringfs_open_options: creates the file if it does not exist. Needs URINGFS_OPEN_WRITE.
+#define URINGFS_OPEN_CREATE 4
+
+// A flag of uringfs_open_options: creates the file, and fails with -EEXIST if it exists. Needs URINGFS_OPEN_WRITE.
+#define URINGFS_OPEN_CREATE_NEW 8
+
+// A flag of uringfs_open_options: truncates the file to zero. Needs URINGFS_OPEN_WRITE.
+#define URINGFS_OPEN_TRUNCATE 16
+
+// A flag of uringfs_open_options: bypasses the page cache. Any offset, length and memory work; those aligned to 4096
+// are moved without a copy.
+#define URINGFS_OPEN_DIRECT 32
+
+// A flag of writes and appends: durable when it completes, as after uringfs_file_flush.
+#define URINGFS_WRITE_DURABLE 1
+
+// A flag of writes: whole blocks of 4096 bytes, at most 1 MiB, of which a crash leaves all or nothing. Durable, too.
+#define URINGFS_WRITE_ATOMIC 2
+
+// A flag of flushes: only the data and the size (fdatasync), not times and other attributes.
+#define URINGFS_FLUSH_DATA 1
+
+// The type of a file: a regular file.
+#define URINGFS_TYPE_FILE 1
+
+// The type of a file: a directory.
+#define URINGFS_TYPE_DIRECTORY 2
+
+// The type of a file: a symbolic link.
+#define URINGFS_TYPE_SYMLINK 3
+
+// The type of a file: a block device.
+#define URINGFS_TYPE_BLOCK_DEVICE 4
+
+// The type of a file: a character device.
+#define URINGFS_TYPE_CHARACTER_DEVICE 5
+
+// The type of a file: a named pipe.
+#define URINGFS_TYPE_FIFO 6
+
+// The type of a file: a socket.
+#define URINGFS_TYPE_SOCKET 7
+
+// The queue that carries requests to devices: the fastest on each device, found by measuring.
+#define URINGFS_QUEUE_AUTO 0
+
+// The queue that carries requests to devices: io_uring.
+#define URINGFS_QUEUE_RING 1
+
+// The queue that carries requests to devices: Linux AIO.
+#define URINGFS_QUEUE_AIO 2
+
+// The queue that carries requests to devices: calls that block this thread.
+#define URINGFS_QUEUE_SYNC 3
+
+// The queue that carries requests to devices: calls that block threads of the queue.
+#define URINGFS_QUEUE_THREADS 4
+
+// The effect of an operation that has succeeded: it was carried out.
+#define URINGFS_EFFECT_DONE 0
+
+// The effect of an operation that has failed: nothing of it has reached the device.
+#define URINGFS_EFFECT_NOT_STARTED 1
+
+// The effect of an operation that has failed: some of it may have reached the device.
+#define URINGFS_EFFECT_UNKNOWN 2
+
+// A directory that is being listed. One thread at a time may use it.
+struct uringfs_directory;
+
+// A file that is open. Any thread may use it, also several at once. Close it once, when no other call with it runs.
+struct uringfs_file;
+
+// Equal buffers, aligned to 4096, which each reactor registers with the kernel at their first use. Any thread may use
+// it, also several at once.
+struct uringfs_pool;
+
+// A reactor: the event loop of the thread that has created it. Only this thread may use it: other threads get -EPERM.
+struct uringfs_reactor;
+
+// A volume that is open. Any thread may use it, also several at once. Close it once, when no other call with it runs.
+struct uringfs_volume;
+
+// How a volume is created.
+struct uringfs_format_options {
+  // sizeof this struct. All fields that are not set are 0.
+  uint32_t size;
+  // URINGFS_FORMAT_ flags.
+  uint32_t flags;
+  // The size of the volume in bytes, rounded down to blocks of 4096: needed for a new file. 0: the whole target.
+  uint64_t bytes;
+  // A name for people, at most 64 bytes of UTF-8. NULL: none.
+  const char *label;
+  // The user that owns the root directory.
+  uint32_t root_user;
+  // The group that owns the root directory.
+  uint32_t root_group;
+};
+
+// How a volume is opened.
+struct uringfs_volume_options {
+  // sizeof this struct. All fields that are not set are 0.
+  uint32_t size;
+  // URINGFS_VOLUME_ flags.
+  uint32_t flags;
+  // The size in bytes of a page cache of its own. 0: the page cache of the process, which all such volumes share.
+  uint64_t page_cache_bytes;
+  // Memory in bytes for names and inodes. 0: 64 MiB.
+  uint64_t catalog_cache_bytes;
+};
+
+// Space and commits of a volume.
+struct uringfs_statistics {
+  // sizeof this struct, which the caller sets.
+  uint32_t size;
+  // Bytes of a block: 4096.
+  uint32_t block_bytes;
+  // Blocks of the volume.
+  uint64_t blocks;
+  // Free blocks.
+  uint64_t free_blocks;
+  // Blocks that become free after a commit, when no read of them is in flight.
+  uint64_t pending_blocks;
+  // Blocks of the catalog, which holds names and inodes.
+  uint64_t catalog_blocks;
+  // Commits since the volume was opened.
+  uint64_t commits;
+};
+
+// How a file is opened.
+struct uringfs_open_options {
+  // sizeof this struct. All fields that are not set are 0.
+  uint32_t size;
+  // URINGFS_OPEN_ flags; at least one of URINGFS_OPEN_READ and URINGFS_OPEN_WRITE.
+  uint32_t flags;
+  // The permissions of a new file, to which no umask applies. 0: 0644.
+  uint32_t mode;
+};
+
+// The attributes of a file.
+struct uringfs_attributes {
+  // sizeof this struct, which the caller sets.
+  uint32_t size;
+  // URINGFS_TYPE_FILE or another type.
+  uint32_t file_type;
+  // The number of the inode.
+  uint64_t inode;
+  // The size of the file in bytes.
+  uint64_t bytes;
+  // Allocated space in bytes.
+  uint64_t allocated_bytes;
+  // Names that the file has.
+  uint64_t links;
+  // Permissions, without the type.
+  uint32_t mode;
+  // The user that owns it.
+  uint32_t user;
+  // The group that owns it.
+  uint32_t group;
+  // Nanoseconds of the time of the last read.
+  uint32_t accessed_ns;
+  // Nanoseconds of the time of the last change of the content.
+  uint32_t modified_ns;
+  // Nanoseconds of the time of the last change of the attributes.
+  uint32_t changed_ns;
+  // The time of the last read, in seconds since 1970.
+  int64_t accessed_s;
+  // The time of the last change of the content, in seconds since 1970.
+  int64_t modified_s;
+  // The time of the last change of the attributes, in seconds since 1970.
+  int64_t changed_s;
+};
+
+// An entry of a directory.
+struct uringfs_entry {
+  // sizeof this struct, which the caller sets.
+  uint32_t size;
+  // URINGFS_TYPE_FILE or another type.
+  uint32_t file_type;
+  // The number of the inode.
+  uint64_t inode;
+  // The name, any bytes but '/' and 0. Valid until the next call with the directory.
+  const char *name;
+};
+
+// How a reactor is made.
+struct uringfs_reactor_options {
+  // sizeof this struct. All fields that are not set are 0.
+  uint32_t size;
+  // The maximum of operations in flight, 1 to 16384. 0: 1024.
+  uint32_t depth;
+  // URINGFS_QUEUE_AUTO or another queue.
+  uint32_t queue;
+};
+
+// The completion of an operation.
+struct uringfs_completion {
+  // That of the operation.
+  uint64_t user_data;
+  // Bytes that were moved or discarded, of an append its offset, of a flush 0; or a negative errno.
+  int64_t result;
+  // URINGFS_EFFECT_DONE, or what a failed or cancelled operation has done.
+  uint32_t effect;
+  // 0.
+  uint32_t reserved;
+};
+
+#ifdef __cplusplus
+extern "C" {
+#endif // __cplusplus
+
+// The version of the library that the program runs with, such as "0.1.0".
+const char *uringfs_version(void);
+
+// The text of the last call of this library that failed in this thread: one line that says what happened, to what, and
+// what to do. Calls that succeed do not change it, and operations that complete with an error do not set it. Valid
+// until the next failure in this thread, and until the thread ends. Never NULL.
+const char *uringfs_error_text(void);
+
+// Creates a volume and opens it. `target` is the path of a file or a block device, or memory:SIZE (64m, 1g), whose
+// content is lost when it is closed. A new file needs options->bytes, and is filled with zeros, which takes as long as
+// writing them. `options` may be NULL.
+//
+// Returns 0, or a negative errno: -EEXIST if the path exists and URINGFS_FORMAT_OVERWRITE is not set, -EINVAL,
+// -ENOSPC, -EBUSY if the target is in use, and errors of the file system.
+int32_t uringfs_volume_create(const char *target,
+                              const struct uringfs_format_options *options,
+                              struct uringfs_volume **volume);
+
+// Opens the volume on a target: a file, a block device, or the export of an NBD server (nbd://HOST/NAME,
+// nbd+unix:///NAME?socket=PATH). One process has a volume open for writing. `options` may be NULL.
+//
+// Returns 0, or a negative errno: -ENOENT, -EACCES, -EBUSY if the volume is in use, -EINVAL if there is no volume,
+// -EOPNOTSUPP for one of another version, -EIO for a damaged one.
+int32_t uringfs_volume_open(const char *target,
+                            const struct uringfs_volume_options *options,
+                            struct uringfs_volume **volume);
+
+// Makes all changes and writes of all files durable.
+//
+// Returns 0, or a negative errno: -ENOSPC when the catalog is full, -EIO when the device failed, now or before.
+int32_t uringfs_volume_sync(const struct uringfs_volume *volume);
+
+// Fills `statistics` with space and commits of a volume. The caller has set its size.
+int32_t uringfs_volume_statistics(const struct uringfs_volume *volume, struct uringfs_statistics *statistics);
+
+// Closes the volume: makes all changes durable, and reports what failed. The handle is gone, whatever the result.
+// After success the target is free for other programs. NULL is allowed.
+//
+// Close files and directories, and reap all operations, before. Else the result is -EBUSY: the changes are durable,
+// and the volume stays open until the last file of it is closed.
+int32_t uringfs_volume_close(struct uringfs_volume *volume);
+
+// Opens a file of a volume. `options` may be NULL: for reading.
+//
+// Returns 0, or a negative errno: -ENOENT, -EEXIST, -EISDIR, -ENOTDIR, -EINVAL, -EROFS, -ENOSPC.
+int32_t uringfs_file_open(const struct uringfs_volume *volume,
+                          const char *path,
+                          const struct uringfs_open_options *options,
+                          struct uringfs_file **file);
+
+// Opens an image, a block device, an NBD export, memory:SIZE or null:SIZE (which stores nothing, for measurements) as
+// one file, without a volume. It is direct, and its size is fixed. `flags` are URINGFS_OPEN_READ and
+// URINGFS_OPEN_WRITE.
+//
+// Returns 0, or a negative errno, as uringfs_volume_open.
+int32_t uringfs_file_open_target(const char *target, uint32_t flags, struct uringfs_file **file);
+
+// Closes a file. Operations in flight go on, and keep it open until they end. Buffered writes are written back, and
+// are durable after uringfs_file_flush before this, or uringfs_volume_sync after it. NULL is allowed.
+int32_t uringfs_file_close(struct uringfs_file *file);
+
+// The size of a file in bytes, or a negative errno.
+int64_t uringfs_file_size(const struct uringfs_file *file);
+
+// Reads at `offset`, and blocks until it is done. Returns the number of bytes, fewer than `length` at the end of the
+// file only, or a negative errno: -EBADF without URINGFS_OPEN_READ, -EINVAL for over 1 GiB, -EIO.
+int64_t uringfs_file_read(const struct uringfs_file *file, void *buffer, size_t length, uint64_t offset);
+
+// Writes at `offset`, and blocks until it is done. `flags` are URINGFS_WRITE_ flags.
+//
+// Returns the number of bytes, or a negative errno: -EBADF without URINGFS_OPEN_WRITE, -EINVAL for over 1 GiB,
+// -ENOSPC, -EFBIG, -EIO.
+int64_t uringfs_file_write(const struct uringfs_file *file,
+                           const void *buffer,
+                           size_t length,
+                           uint64_t offset,
+                           uint32_t flags);
+
+// Appends to a file of a volume, and blocks until it is done. `flags` are 0 or URINGFS_WRITE_DURABLE. Appends never
+// overlap, whichever threads do them.
+//
+// Returns the offset at which the bytes are, or a negative errno: as uringfs_file_write; -EOPNOTSUPP for a target.
+int64_t uringfs_file_append(const struct uringfs_file *file, const void *buffer, size_t length, uint32_t flags);
+
+// Makes all completed writes of the file durable, and blocks until they are. `flags` are 0 or URINGFS_FLUSH_DATA.
+int32_t uringfs_file_flush(const struct uringfs_file *file, uint32_t flags);
+
+// Discards the content of a range, and blocks until that is done: whole blocks of a volume's file become free, and
+// read as zeros. Of a target the content is undefined afterwards, and the error is -EOPNOTSUPP if it has no discard.
+int32_t uringfs_file_discard(const struct uringfs_file *file, uint64_t offset, uint64_t length);
+
+// Truncates a volume's file, or extends it by a hole. Durable after uringfs_file_flush.
+int32_t uringfs_file_truncate(const struct uringfs_file *file, uint64_t size);
+
+// Creates a directory with these permissions, to which no umask applies. Its parent must exist.
+//
+// Returns 0, or a negative errno: -EEXIST, -ENOENT, -ENOTDIR, -ENOSPC, -EROFS.
+int32_t uringfs_mkdir(const struct uringfs_volume *volume, const char *path, uint32_t mode);
+
+// Removes an empty directory. Returns 0, or a negative errno: -ENOENT, -ENOTDIR, -ENOTEMPTY.
+int32_t uringfs_rmdir(const struct uringfs_volume *volume, const char *path);
+
+// Removes the name of a file. Its space is free when it has no other name and is closed. Returns 0, or a negative
+// errno: -ENOENT, -EISDIR.
+int32_t uringfs_unlink(const struct uringfs_volume *volume, const char *path);
+
+// Renames a file or a directory, and replaces what has the new name, as rename(2). A crash leaves one of both states.
+int32_t uringfs_rename(const struct uringfs_volume *volume, const char *from, const char *to);
+
+// Fills `stat` with the attributes of a path. The caller has set its size. Symbolic links are not followed.
+int32_t uringfs_stat(const struct uringfs_volume *volume, const char *path, struct uringfs_attributes *stat);
+
+// Fills `stat` with the attributes of an open file of this volume, as uringfs_stat.
+int32_t uringfs_stat_file(const struct uringfs_volume *volume,
+                          const struct uringfs_file *file,
+                          struct uringfs_attributes *stat);
+
+// Opens a directory for its listing. It is no snapshot: names that are created or removed meanwhile may be missing or
+// there.
+int32_t uringfs_directory_open(const struct uringfs_volume *volume,
+                               const char *path,
+                               struct uringfs_directory **directory);
+
+// Fills `entry` with the next entry, in the order of the names' bytes. The caller has set its size. There is no "."
+// and no "..".
+//
+// Returns 1, or 0 at the end, or a negative errno; after -EIO for a damaged entry the listing goes on behind it.
+int32_t uringfs_directory_next(const struct uringfs_directory *directory, struct uringfs_entry *entry);
+
+// Ends a listing. NULL is allowed.
+int32_t uringfs_directory_close(struct uringfs_directory *directory);
+
+// Makes a pool of `count` buffers with `length` bytes each, at most 1 GiB each.
+int32_t uringfs_pool_create(size_t length, size_t count, struct uringfs_pool **pool);
+
+// A free buffer, with the bytes of its last user. NULL if all are in use, and for a pool that is NULL.
+void *uringfs_pool_get(const struct uringfs_pool *pool);
+
+// Returns a buffer that uringfs_pool_get gave, and that is not in flight. Returns 0, or -EINVAL if the address is none
+// of the pool's. To return a buffer twice is an error as to free memory twice.
+int32_t uringfs_pool_put(const struct uringfs_pool *pool, void *buffer);
+
+// Closes a pool, whose buffers are all returned: else -EBUSY, and the pool stays open. NULL is allowed.
+int32_t uringfs_pool_close(struct uringfs_pool *pool);
+
+// Makes a reactor for this thread. `options` may be NULL. If io_uring is missing or forbidden, other queues serve.
+//
+// Returns 0, or a negative errno: -EINVAL, -EMFILE, -ENFILE, -ENOMEM.
+int32_t uringfs_reactor_create(const struct uringfs_reactor_options *options, struct uringfs_reactor **reactor);
+
+// Hands all queued operations to the devices. uringfs_reactor_reap does that, too.
+int32_t uringfs_reactor_submit(const struct uringfs_reactor *reactor);
+
+// Submits what is queued, waits until at least `min` operations have completed, or `timeout_ns` have passed (negative:
+// without end), and takes at most `max` completions into the array. Waits for no more than are in flight. With a `min`
+// of 0 it does not wait.
+//
+// Returns the number of completions, or a negative errno: -EINVAL, -EPERM in another thread, -ECHILD in the child of a
+// fork, or the kernel's reason to take no requests at all.
+int32_t uringfs_reactor_reap(const struct uringfs_reactor *reactor,
+                             struct uringfs_completion *completions,
+                             uint32_t min,
+                             uint32_t max,
+                             int64_t timeout_ns);
+
+// A descriptor that is readable when there is something to do, for epoll and the like: then call uringfs_reactor_reap
+// with a `min` of 0, until it returns fewer than `max`. Do the same after each time operations were queued, before the
+// loop sleeps. It belongs to the reactor; do not read or close it.
+//
+// Returns the descriptor, or a negative errno.
+int uringfs_reactor_fd(const struct uringfs_reactor *reactor);
+
+// Requests cancellation of the operations in flight with this `user_data`. Each still completes, once, and its effect
+// says what became of it: with -ECANCELED, or as if it was not cancelled.
+int32_t uringfs_reactor_cancel(const struct uringfs_reactor *reactor, uint64_t user_data);
+
+// Closes a reactor, in its thread. First it finishes what is in flight; completions that were not reaped are lost, and
+// buffers of pools in them are the pools' again. NULL is allowed.
+//
+// Returns 0, or -EPERM in another thread, where the reactor stays open.
+int32_t uringfs_reactor_close(struct uringfs_reactor *reactor);
+
+// Queues a read at `offset` into memory of the caller. The completion has the number of bytes, fewer than `length` at
+// the end of the file only.
+//
+// Each function that queues an operation returns 0, or a negative errno, with nothing queued: -EAGAIN when as much is
+// in flight as the reactor's depth allows, or when the kernel takes no more before something is reaped; -EINVAL for a
+// `user_data` of 2^63 or more, and for over 1 GiB; -EPERM in another thread; -ENODEV when the device is gone. All
+// other errors are those of completions.
+int32_t uringfs_queue_read(const struct uringfs_reactor *reactor,
+                           const struct uringfs_file *file,
+                           void *buffer,
+                           size_t length,
+                           uint64_t offset,
+                           uint64_t user_data);
+
+// Queues a read into a buffer of a pool, or its first bytes, as uringfs_queue_read.
+int32_t uringfs_queue_read_pooled(const struct uringfs_reactor *reactor,
+                                  const struct uringfs_file *file,
+                                  const struct uringfs_pool *pool,
+                                  void *buffer,
+                                  size_t length,
+                                  uint64_t offset,
+                                  uint64_t user_data);
+
+// Queues a write at `offset` from memory of the caller, which must not change before the completion. `flags` are
+// URINGFS_WRITE_ flags. The completion has the number of bytes. Returns as uringfs_queue_read.
+int32_t uringfs_queue_write(const struct uringfs_reactor *reactor,
+                            const struct uringfs_file *file,
+                            const void *buffer,
+                            size_t length,
+                            uint64_t offset,
+                            uint32_t flags,
+                            uint64_t user_data);
+
+// Queues a write from a buffer of a pool, or its first bytes, as uringfs_queue_write.
+int32_t uringfs_queue_write_pooled(const struct uringfs_reactor *reactor,
+                                   const struct uringfs_file *file,
+                                   const struct uringfs_pool *pool,
+                                   void *buffer,
+                                   size_t length,
+                                   uint64_t offset,
+                                   uint32_t flags,
+                                   uint64_t user_data);
+
+// Queues an append from memory of the caller to a file of a volume. `flags` are 0 or URINGFS_WRITE_DURABLE. The
+// completion has the offset at which the bytes are. Returns as uringfs_queue_read.
+int32_t uringfs_queue_append(const struct uringfs_reactor *reactor,
+                             const struct uringfs_file *file,
+                             const void *buffer,
+                             size_t length,
+                             uint32_t flags,
+                             uint64_t user_data);
+
+// Queues a flush: all writes of the file that have completed before become durable. `flags` are 0 or
+// URINGFS_FLUSH_DATA. Returns as uringfs_queue_read.
+int32_t uringfs_queue_flush(const struct uringfs_reactor *reactor,
+                            const struct uringfs_file *file,
+                            uint32_t flags,
+                            uint64_t user_data);
+
+// Queues a discard of a range, as uringfs_file_discard. Returns as uringfs_queue_read.
+int32_t uringfs_queue_discard(const struct uringfs_reactor *reactor,
+                              const struct uringfs_file *file,
+                              uint64_t offset,
+                              uint64_t length,
+                              uint64_t user_data);
+
+#ifdef __cplusplus
+}  // extern "C"
+#endif  // __cplusplus
+
+#endif  /* URINGFS_H */

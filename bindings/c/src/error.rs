@@ -1,0 +1,84 @@
+//! Errors as C gets them: a negative errno as the result, and the text of the thread's last failure.
+
+use std::borrow::Cow;
+use std::cell::RefCell;
+use std::ffi::{CStr, CString, c_char};
+use std::io;
+
+use uringfs::{Errno, Error};
+
+/// A call that fails: what it returns, and what it leaves as text.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    errno: Errno,
+    text: Cow<'static, CStr>,
+}
+
+impl Failure {
+    /// With a text that needs no memory, for failures that a loop meets often.
+    pub(crate) fn fixed(errno: Errno, text: &'static CStr) -> Failure {
+        Failure { errno, text: Cow::Borrowed(text) }
+    }
+
+    pub(crate) fn new(errno: Errno, text: impl Into<Vec<u8>>) -> Failure {
+        let mut text = text.into();
+        text.retain(|byte| *byte != 0);
+        let text = CString::new(text).expect("its zeros were removed");
+        Failure { errno, text: Cow::Owned(text) }
+    }
+
+    /// An argument that breaks the rules of its function.
+    pub(crate) fn argument(text: &'static CStr) -> Failure {
+        Failure::fixed(Errno::INVAL, text)
+    }
+
+    /// An operation on a file's data that failed.
+    pub(crate) fn of_file(doing: &str, errno: Errno) -> Failure {
+        Failure::new(errno, format!("{doing}: {}", Error::from(errno)))
+    }
+
+    /// Leaves the text to this thread. Returns the negative errno.
+    pub(crate) fn report(self) -> i32 {
+        let Failure { errno, text } = self;
+        // Without effect in a thread that is ending and has dropped its text.
+        let _ = LAST_ERROR.try_with(|last| last.replace(text));
+        -errno.raw_os_error()
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        Failure::new(error.errno(), error.to_string())
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Failure {
+        Failure::from(Error::from(error))
+    }
+}
+
+thread_local! {
+    static LAST_ERROR: RefCell<Cow<'static, CStr>> = const { RefCell::new(Cow::Borrowed(c"no call has failed")) };
+}
+
+/// The text of the last call of this library that failed in this thread: one line that says what happened, to what, and
+/// what to do. Calls that succeed do not change it, and operations that complete with an error do not set it. Valid
+/// until the next failure in this thread, and until the thread ends. Never NULL.
+#[unsafe(no_mangle)]
+pub extern "C" fn uringfs_error_text() -> *const c_char {
+    LAST_ERROR.try_with(|last| last.borrow().as_ptr()).unwrap_or(c"the thread is ending".as_ptr())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_has_no_zeros() {
+        let failure = Failure::new(Errno::NOENT, "a\0b");
+        assert_eq!(failure.report(), -2);
+        let last = LAST_ERROR.with(|last| last.borrow().clone().into_owned());
+        assert_eq!(last.as_c_str(), c"ab");
+    }
+}

@@ -1,0 +1,140 @@
+//! What every exported function does around its work: it checks the handle, catches panics, and turns errors into
+//! numbers.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use uringfs::Errno;
+
+use crate::error::Failure;
+
+/// A value that C holds by its address.
+pub(crate) trait Handle {
+    fn poison(&self) -> &Poison;
+
+    /// Checks what the handle asks of its callers beyond the rules of C.
+    #[inline(always)]
+    fn check_caller(&self) -> Result<(), Failure> {
+        Ok(())
+    }
+}
+
+/// Set when a panic left a call with the handle in the middle of its work.
+#[derive(Debug, Default)]
+pub(crate) struct Poison(AtomicBool);
+
+/// The type of an exported function's result: a negative errno is an error.
+pub(crate) trait Status {
+    fn from_errno(negative: i32) -> Self;
+}
+
+impl Status for i32 {
+    fn from_errno(negative: i32) -> i32 {
+        negative
+    }
+}
+
+impl Status for i64 {
+    fn from_errno(negative: i32) -> i64 {
+        negative.into()
+    }
+}
+
+/// Does the work of a call with a handle. A panic poisons the handle.
+#[inline(always)]
+pub(crate) fn call<H: Handle, S: Status>(
+    handle: Option<&H>,
+    work: impl FnOnce(&H) -> Result<S, Failure>,
+) -> S {
+    let handle = match check(handle) {
+        Ok(handle) => handle,
+        Err(failure) => return failed(failure),
+    };
+    match catch_unwind(AssertUnwindSafe(|| work(handle))) {
+        Ok(Ok(value)) => value,
+        Ok(Err(failure)) => failed(failure),
+        Err(panic) => {
+            handle.poison().0.store(true, Ordering::Relaxed);
+            panicked(panic)
+        }
+    }
+}
+
+/// Does the work of a call that has no handle yet, or no longer.
+pub(crate) fn call_free<S: Status>(work: impl FnOnce() -> Result<S, Failure>) -> S {
+    match catch_unwind(AssertUnwindSafe(work)) {
+        Ok(Ok(value)) => value,
+        Ok(Err(failure)) => failed(failure),
+        Err(panic) => panicked(panic),
+    }
+}
+
+/// A handle that may be used: also for the further handles of a call.
+#[inline(always)]
+pub(crate) fn check<H: Handle>(handle: Option<&H>) -> Result<&H, Failure> {
+    let Some(handle) = handle else {
+        return Err(Failure::argument(
+            c"a handle is NULL: pass what the function that opens it has stored",
+        ));
+    };
+    handle.check_caller()?;
+    match handle.poison().0.load(Ordering::Relaxed) {
+        false => Ok(handle),
+        true => Err(Failure::fixed(
+            Errno::NOTRECOVERABLE,
+            c"the library has failed in an earlier call with this handle: close it",
+        )),
+    }
+}
+
+/// Gives a new handle to C.
+pub(crate) fn store<H>(
+    into: Option<&mut *mut H>,
+    open: impl FnOnce() -> Result<H, Failure>,
+) -> i32 {
+    call_free(|| place(into, open))
+}
+
+/// As [`store`], inside a call with the handle that the new one is opened from.
+pub(crate) fn place<H>(
+    into: Option<&mut *mut H>,
+    open: impl FnOnce() -> Result<H, Failure>,
+) -> Result<i32, Failure> {
+    let Some(into) = into else {
+        return Err(Failure::argument(c"the place for the new handle is NULL"));
+    };
+    // Also what a caller sees who ignores the error.
+    *into = std::ptr::null_mut();
+    *into = Box::into_raw(Box::new(open()?));
+    Ok(0)
+}
+
+/// Takes a handle back from C. `None` for NULL.
+pub(crate) fn take<H>(handle: *mut H) -> Option<Box<H>> {
+    // SAFETY: `store` made the handle of a box, and its caller passes it to a function that closes it at most once.
+    (!handle.is_null()).then(|| unsafe { Box::from_raw(handle) })
+}
+
+#[cold]
+fn failed<S: Status>(failure: Failure) -> S {
+    S::from_errno(failure.report())
+}
+
+#[cold]
+fn panicked<S: Status>(panic: Box<dyn Any + Send>) -> S {
+    let message = match panic.downcast::<String>() {
+        Ok(message) => *message,
+        Err(panic) => match panic.downcast::<&str>() {
+            Ok(message) => (*message).to_owned(),
+            Err(other) => {
+                // Its drop could panic again.
+                std::mem::forget(other);
+                "it gives no reason".to_owned()
+            }
+        },
+    };
+    let text =
+        format!("the library has failed, which is a mistake in it: {message}; close the handle");
+    failed(Failure::new(Errno::NOTRECOVERABLE, text))
+}

@@ -1,0 +1,56 @@
+//! The C interface of uringfs: liburingfs, with the header `include/uringfs.h`, which is generated from these files.
+//!
+//! Each exported function is one call of the crate `uringfs`. The module `handle` has what they share: they check their
+//! handle, catch panics, and return a negative errno.
+
+#![allow(unsafe_code)]
+
+// Top down: a module imports only from those below it.
+
+// Calls that panic, for tests.
+#[cfg(debug_assertions)]
+mod planted;
+
+// Operations that are queued on a reactor.
+mod queue;
+
+// A thread's event loop, and its completions.
+mod reactor;
+
+// Names: directories, renames, attributes.
+mod directory;
+
+// Files: opening and closing, and the calls that block.
+mod file;
+
+// Buffers that the kernel knows.
+mod pool;
+
+// Volumes.
+mod volume;
+
+// Checks, panics, results.
+mod handle;
+
+// Structs that carry their size.
+mod sized;
+
+// Strings, memory and arrays of C.
+mod pointers;
+
+// Failures and their text.
+mod error;
+
+// The version.
+mod version;
+
+pub use directory::*;
+pub use error::*;
+pub use file::*;
+#[cfg(debug_assertions)]
+pub use planted::*;
+pub use pool::*;
+pub use queue::*;
+pub use reactor::*;
+pub use version::*;
+pub use volume::*;

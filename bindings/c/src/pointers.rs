@@ -1,0 +1,41 @@
+//! Strings, memory and arrays of C.
+
+use std::ffi::{CStr, OsStr, c_char};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::ptr::NonNull;
+
+use crate::error::Failure;
+
+/// A string of C. `None` for NULL.
+pub(crate) fn string<'a>(pointer: *const c_char) -> Option<&'a CStr> {
+    // SAFETY: C passes strings that end with a zero and stay until the function returns.
+    (!pointer.is_null()).then(|| unsafe { CStr::from_ptr(pointer) })
+}
+
+/// A path.
+pub(crate) fn path<'a>(pointer: *const c_char) -> Result<&'a Path, Failure> {
+    match string(pointer) {
+        Some(text) => Ok(Path::new(OsStr::from_bytes(text.to_bytes()))),
+        None => Err(Failure::argument(c"a path is NULL")),
+    }
+}
+
+/// The address of `length` bytes of C, which may be NULL if there are none.
+#[inline(always)]
+pub(crate) fn address(pointer: *const u8, length: usize) -> Result<NonNull<u8>, Failure> {
+    match NonNull::new(pointer.cast_mut()) {
+        Some(address) => Ok(address),
+        None if length == 0 => Ok(NonNull::dangling()),
+        None => Err(Failure::argument(c"the memory is NULL")),
+    }
+}
+
+/// Stores a value in an array of C.
+#[inline(always)]
+pub(crate) fn store_at<T: Copy>(array: *mut T, index: u32, value: T) {
+    // SAFETY: the caller has compared the index with the length that C has passed with the array.
+    let element = unsafe { array.add(index as usize) };
+    // SAFETY: as above. What was there is no value that would be dropped.
+    unsafe { element.write(value) };
+}

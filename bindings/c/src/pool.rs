@@ -1,0 +1,100 @@
+//! Pools of buffers, which reactors register with the kernel.
+
+use std::ffi::c_void;
+use std::ptr::{self, NonNull};
+
+use uringfs::{Buffer, BufferPool, Errno};
+
+use crate::error::Failure;
+use crate::handle::{Handle, Poison, call, call_free, store, take};
+
+/// Equal buffers, aligned to 4096, which each reactor registers with the kernel at their first use. Any thread may use
+/// it, also several at once.
+#[derive(Debug)]
+pub struct PoolHandle {
+    poison: Poison,
+    pool: BufferPool,
+    count: usize,
+}
+
+impl Handle for PoolHandle {
+    #[inline(always)]
+    fn poison(&self) -> &Poison {
+        &self.poison
+    }
+}
+
+impl PoolHandle {
+    /// The buffer that C has at this address, or its first bytes. Its new owner gives it back to C by
+    /// [`Buffer::into_raw`].
+    #[inline(always)]
+    pub(crate) fn take(&self, address: *mut c_void, length: usize) -> Result<Buffer, Failure> {
+        if length > self.pool.buffer_length() {
+            return Err(Failure::argument(c"the length is over that of the pool's buffers"));
+        }
+        let buffer = NonNull::new(address.cast()).and_then(|address| {
+            // SAFETY: `uringfs_pool_get` gave the buffer up. The caller has it, as the header says, so it is neither in
+            // flight nor returned.
+            unsafe { self.pool.buffer_from_raw(address) }
+        });
+        let Some(mut buffer) = buffer else {
+            return Err(Failure::argument(
+                c"the memory is no buffer of the pool: pass what uringfs_pool_get returned",
+            ));
+        };
+        buffer.truncate(length);
+        Ok(buffer)
+    }
+}
+
+/// Makes a pool of `count` buffers with `length` bytes each, at most 1 GiB each.
+#[unsafe(no_mangle)]
+pub extern "C" fn uringfs_pool_create(
+    length: usize,
+    count: usize,
+    pool: Option<&mut *mut PoolHandle>,
+) -> i32 {
+    store(pool, || {
+        Ok(PoolHandle { poison: Poison::default(), pool: BufferPool::new(length, count)?, count })
+    })
+}
+
+/// A free buffer, with the bytes of its last user. NULL if all are in use, and for a pool that is NULL.
+#[unsafe(no_mangle)]
+pub extern "C" fn uringfs_pool_get(pool: Option<&PoolHandle>) -> *mut c_void {
+    let mut buffer = ptr::null_mut();
+    call(pool, |handle| {
+        if let Some(free) = handle.pool.get() {
+            buffer = free.into_raw().as_ptr().cast();
+        }
+        Ok(0)
+    });
+    buffer
+}
+
+/// Returns a buffer that uringfs_pool_get gave, and that is not in flight. Returns 0, or -EINVAL if the address is none
+/// of the pool's. To return a buffer twice is an error as to free memory twice.
+#[unsafe(no_mangle)]
+pub extern "C" fn uringfs_pool_put(pool: Option<&PoolHandle>, buffer: *mut c_void) -> i32 {
+    call(pool, |handle| {
+        drop(handle.take(buffer, 0)?);
+        Ok(0)
+    })
+}
+
+/// Closes a pool, whose buffers are all returned: else -EBUSY, and the pool stays open. NULL is allowed.
+#[unsafe(no_mangle)]
+pub extern "C" fn uringfs_pool_close(pool: *mut PoolHandle) -> i32 {
+    call_free(|| {
+        let Some(handle) = take(pool) else { return Ok(0) };
+        if handle.pool.available() < handle.count {
+            // It stays C's.
+            let _ = Box::into_raw(handle);
+            return Err(Failure::fixed(
+                Errno::BUSY,
+                c"buffers of the pool are in use: return them first",
+            ));
+        }
+        Ok(0)
+    })
+}

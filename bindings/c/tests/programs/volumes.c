@@ -1,0 +1,146 @@
+// Volumes, options of all sizes, directories and attributes.
+
+#include "check.h"
+
+// An option struct as a program has it that was built for a newer library.
+struct newer_options {
+    struct uringfs_volume_options known;
+    uint64_t unknown;
+};
+
+static void options_carry_their_size(const char *image) {
+    struct uringfs_format_options format = {.size = sizeof format, .bytes = 64 << 20, .label = "label"};
+    struct uringfs_volume *volume = (void *)1;
+    format.size = 0;
+    EXPECT_EQ(uringfs_volume_create(image, &format, &volume), -EINVAL);
+    EXPECT_TEXT("size of a struct is 0");
+    EXPECT(volume == NULL);
+    format.size = sizeof format - 4;
+    EXPECT_EQ(uringfs_volume_create(image, &format, &volume), -EINVAL);
+    EXPECT_TEXT("too small");
+    format.size = 1u << 30;
+    EXPECT_EQ(uringfs_volume_create(image, &format, &volume), -E2BIG);
+    format.size = sizeof format;
+    format.flags = 1u << 31;
+    EXPECT_EQ(uringfs_volume_create(image, &format, &volume), -EINVAL);
+    EXPECT_TEXT("flag of uringfs_format_options is unknown");
+    format.flags = 0;
+    format.label = "\xff";
+    EXPECT_EQ(uringfs_volume_create(image, &format, &volume), -EINVAL);
+    format.label = "label";
+    EXPECT_OK(uringfs_volume_create(image, &format, &volume));
+    EXPECT_OK(uringfs_volume_close(volume));
+
+    struct newer_options newer = {.known = {.size = sizeof newer}};
+    EXPECT_OK(uringfs_volume_open(image, &newer.known, &volume));
+    EXPECT_OK(uringfs_volume_close(volume));
+    newer.unknown = 1;
+    EXPECT_EQ(uringfs_volume_open(image, &newer.known, &volume), -E2BIG);
+    EXPECT_TEXT("does not know");
+}
+
+static void a_volume_says_why_it_is_not_opened(const char *image) {
+    struct uringfs_volume *volume, *second;
+    EXPECT_EQ(uringfs_volume_open("/no/such/file", NULL, &volume), -ENOENT);
+    EXPECT_TEXT("/no/such/file");
+    EXPECT_EQ(uringfs_volume_open(NULL, NULL, &volume), -EINVAL);
+    EXPECT_EQ(uringfs_volume_open(image, NULL, NULL), -EINVAL);
+    EXPECT_EQ(uringfs_volume_create(image, NULL, &volume), -EEXIST);
+    EXPECT_EQ(uringfs_volume_create("null:64m", NULL, &volume), -EINVAL);
+    EXPECT_OK(uringfs_volume_open(image, NULL, &volume));
+    EXPECT_EQ(uringfs_volume_open(image, NULL, &second), -EBUSY);
+    struct uringfs_file *file = new_file(volume, "/open", 0);
+    EXPECT_EQ(uringfs_volume_close(volume), -EBUSY);
+    EXPECT_OK(uringfs_file_close(file));
+
+    struct uringfs_volume_options read_only = {
+        .size = sizeof read_only,
+        .flags = URINGFS_VOLUME_READ_ONLY,
+        .page_cache_bytes = 8 << 20,
+        .catalog_cache_bytes = 8 << 20,
+    };
+    EXPECT_OK(uringfs_volume_open(image, &read_only, &volume));
+    EXPECT_OK(uringfs_volume_open(image, &read_only, &second));
+    EXPECT_EQ(uringfs_mkdir(volume, "/directory", 0755), -EROFS);
+    EXPECT_OK(uringfs_volume_close(second));
+    EXPECT_OK(uringfs_volume_close(volume));
+    EXPECT_OK(uringfs_volume_close(NULL));
+    EXPECT_EQ(uringfs_volume_sync(NULL), -EINVAL);
+}
+
+static void statistics_fit_the_callers_struct(void) {
+    struct uringfs_volume *volume = new_volume();
+    struct {
+        struct uringfs_statistics known;
+        uint64_t unknown;
+    } newer = {.known = {.size = sizeof newer}, .unknown = 7};
+    EXPECT_OK(uringfs_volume_sync(volume));
+    EXPECT_OK(uringfs_volume_statistics(volume, &newer.known));
+    EXPECT_EQ(newer.known.size, sizeof newer);
+    EXPECT_EQ(newer.known.blocks * newer.known.block_bytes, 64 << 20);
+    EXPECT(newer.known.free_blocks > 0 && newer.known.free_blocks < newer.known.blocks);
+    EXPECT_EQ(newer.unknown, 0);
+    newer.known.size = 0;
+    EXPECT_EQ(uringfs_volume_statistics(volume, &newer.known), -EINVAL);
+    EXPECT_EQ(uringfs_volume_statistics(volume, NULL), -EINVAL);
+    EXPECT_OK(uringfs_volume_close(volume));
+}
+
+static void names_are_listed_renamed_and_removed(void) {
+    struct uringfs_volume *volume = new_volume();
+    EXPECT_OK(uringfs_mkdir(volume, "/d", 0700));
+    EXPECT_EQ(uringfs_mkdir(volume, "/d", 0700), -EEXIST);
+    EXPECT_OK(uringfs_mkdir(volume, "/d/sub", 0755));
+    struct uringfs_file *file = new_file(volume, "/d/file", 0);
+    EXPECT_EQ(uringfs_file_write(file, "hello", 5, 0, 0), 5);
+    EXPECT_OK(uringfs_file_flush(file, 0));
+    struct uringfs_attributes of_path = {.size = sizeof of_path}, of_file = {.size = sizeof of_file};
+    EXPECT_OK(uringfs_stat(volume, "/d/file", &of_path));
+    EXPECT_OK(uringfs_stat_file(volume, file, &of_file));
+    EXPECT_OK(memcmp(&of_path, &of_file, sizeof of_path));
+    EXPECT_EQ(of_path.file_type, URINGFS_TYPE_FILE);
+    EXPECT_EQ(of_path.bytes, 5);
+    EXPECT_EQ(of_path.allocated_bytes, 4096);
+    EXPECT_EQ(of_path.mode, 0644);
+    EXPECT_EQ(of_path.links, 1);
+    EXPECT(of_path.modified_s > 0);
+    EXPECT_OK(uringfs_file_close(file));
+
+    EXPECT_OK(uringfs_rename(volume, "/d/file", "/d/renamed"));
+    EXPECT_EQ(uringfs_rename(volume, "/d/file", "/d/renamed"), -ENOENT);
+    struct uringfs_directory *directory;
+    EXPECT_EQ(uringfs_directory_open(volume, "/d/renamed", &directory), -ENOTDIR);
+    EXPECT_OK(uringfs_directory_open(volume, "/d", &directory));
+    struct uringfs_entry entry = {.size = 0};
+    EXPECT_EQ(uringfs_directory_next(directory, &entry), -EINVAL);
+    entry.size = sizeof entry;
+    EXPECT_EQ(uringfs_directory_next(directory, &entry), 1);
+    EXPECT_OK(strcmp(entry.name, "renamed"));
+    EXPECT_EQ(entry.file_type, URINGFS_TYPE_FILE);
+    EXPECT_EQ(entry.inode, of_path.inode);
+    EXPECT_EQ(uringfs_directory_next(directory, &entry), 1);
+    EXPECT_OK(strcmp(entry.name, "sub"));
+    EXPECT_EQ(entry.file_type, URINGFS_TYPE_DIRECTORY);
+    EXPECT_EQ(uringfs_directory_next(directory, &entry), 0);
+    EXPECT_EQ(uringfs_directory_next(directory, &entry), 0);
+    EXPECT_OK(uringfs_directory_close(directory));
+
+    EXPECT_EQ(uringfs_unlink(volume, "/d"), -EISDIR);
+    EXPECT_EQ(uringfs_rmdir(volume, "/d"), -ENOTEMPTY);
+    EXPECT_OK(uringfs_unlink(volume, "/d/renamed"));
+    EXPECT_OK(uringfs_rmdir(volume, "/d/sub"));
+    EXPECT_OK(uringfs_rmdir(volume, "/d"));
+    EXPECT_EQ(uringfs_stat(volume, "/d", &of_path), -ENOENT);
+    EXPECT_TEXT("'/d' does not exist");
+    EXPECT_OK(uringfs_volume_close(volume));
+}
+
+int main(int argc, char **argv) {
+    EXPECT_EQ(argc, 2);
+    EXPECT(uringfs_version()[0] == '0');
+    options_carry_their_size(argv[1]);
+    a_volume_says_why_it_is_not_opened(argv[1]);
+    statistics_fit_the_callers_struct();
+    names_are_listed_renamed_and_removed();
+    return 0;
+}

@@ -1,0 +1,63 @@
+//! Errors of the library as OSError with errno, message and path, of which Python makes FileNotFoundError and its like.
+
+use std::path::Path;
+
+use pyo3::PyErr;
+use pyo3::exceptions::{PyOSError, PyValueError};
+use uringfs::{Errno, Error};
+
+/// Names of the library in its messages, and what a program in Python writes.
+const IN_PYTHON: [(&str, &str); 5] = [
+    ("`Volume::create`", "`uringfs.Volume.create`"),
+    ("`Volume::open`", "`uringfs.Volume(path)`"),
+    ("`FormatOptions::overwrite`", "`overwrite=True`"),
+    ("`FormatOptions::size`", "`size`"),
+    ("use a clone of that handle", "use that `Volume`, also in other threads"),
+];
+
+/// The error of a call on names, of a volume, or of an open.
+pub(crate) fn os_error(error: &Error) -> PyErr {
+    let errno = error.errno().raw_os_error();
+    match error.path() {
+        Some(path) => PyOSError::new_err((errno, message(error), path.as_os_str().to_owned())),
+        None => PyOSError::new_err((errno, message(error))),
+    }
+}
+
+/// The error of opening a volume. One that is in use can be used through its mount.
+pub(crate) fn open_error(error: &Error) -> PyErr {
+    let errno = error.errno();
+    let path = error.path().map(|path| path.as_os_str().to_owned());
+    let mut message = message(error);
+    if errno == Errno::BUSY && message.starts_with("another program") {
+        message += "; programs that share a volume use its mount: `uringfs mount`";
+    }
+    PyOSError::new_err((errno.raw_os_error(), message, path))
+}
+
+fn message(error: &Error) -> String {
+    let message = error.message();
+    IN_PYTHON.iter().fold(message, |message, (rust, python)| message.replace(rust, python))
+}
+
+/// The error of a call with two paths.
+pub(crate) fn os_error_of_two(error: &Error, source: &Path, target: &Path) -> PyErr {
+    let errno = error.errno().raw_os_error();
+    let (source, target) = (source.as_os_str().to_owned(), target.as_os_str().to_owned());
+    // The fourth value has a meaning on Windows only.
+    PyOSError::new_err((errno, message(error), source, None::<i32>, target))
+}
+
+/// The error of an operation on a file's data.
+pub(crate) fn data_error(errno: Errno, path: &Path) -> PyErr {
+    let message = match errno {
+        Errno::BADF => "the file was opened in a mode that does not allow this".to_owned(),
+        errno => Error::from(errno).message(),
+    };
+    PyOSError::new_err((errno.raw_os_error(), message, path.as_os_str().to_owned()))
+}
+
+/// The error of a call on what was closed, as builtin files raise it.
+pub(crate) fn closed(what: &str) -> PyErr {
+    PyValueError::new_err(format!("I/O operation on a closed {what}"))
+}

@@ -1,0 +1,121 @@
+//! Operations that an event loop awaits. They run as tasks of the thread's reactor, whose descriptor the loop
+//! watches: when it is readable, the loop calls `collect`, which returns what has ended.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::os::fd::AsRawFd;
+use std::path::PathBuf;
+use std::pin::Pin;
+
+use pyo3::prelude::*;
+use uringfs::Errno;
+
+use crate::errors::data_error;
+use crate::fork::Process;
+use crate::memory::{NewBytes, release_ended};
+use crate::thread_reactor::{set_has_ended, settle, thread_reactor};
+
+/// The most operations of a thread that are in flight; further ones wait in their order. Half of what a reactor
+/// admits, so that calls that block find room beside them.
+const MAX_IN_FLIGHT: usize = 512;
+
+/// What the caller awaits.
+pub(crate) enum Value {
+    /// The number that the operation returns: bytes, or an offset.
+    Number,
+    /// The bytes that it reads.
+    Bytes(NewBytes),
+}
+
+/// An operation that has not ended.
+struct Begun {
+    id: u64,
+    operation: Pin<Box<dyn Future<Output = Result<u64, Errno>>>>,
+    value: Value,
+    path: PathBuf,
+}
+
+struct Ended {
+    id: u64,
+    result: Result<u64, Errno>,
+    value: Value,
+    path: PathBuf,
+}
+
+thread_local! {
+    static WAITING: RefCell<VecDeque<Begun>> = const { RefCell::new(VecDeque::new()) };
+    static ENDED: RefCell<Vec<Ended>> = const { RefCell::new(Vec::new()) };
+    static NEXT_ID: Cell<u64> = const { Cell::new(0) };
+    /// The tasks that run operations, and the process whose they are.
+    static TASKS: Cell<(usize, Option<Process>)> = const { Cell::new((0, None)) };
+}
+
+/// Starts an operation, and returns the number by which `collect` reports its end.
+///
+/// # Errors
+/// When the process has no file descriptor left for a reactor.
+pub(crate) fn start(
+    operation: impl Future<Output = Result<u64, Errno>> + 'static,
+    value: Value,
+    path: PathBuf,
+) -> PyResult<u64> {
+    let reactor = thread_reactor()?;
+    let id = NEXT_ID.get();
+    NEXT_ID.set(id + 1);
+    let begun = Begun { id, operation: Box::pin(operation), value, path };
+    let process = Some(Process::current());
+    let tasks = match TASKS.get() {
+        (tasks, of) if of == process => tasks,
+        _ => 0,
+    };
+    if tasks >= MAX_IN_FLIGHT {
+        WAITING.with_borrow_mut(|waiting| waiting.push_back(begun));
+        return Ok(id);
+    }
+    TASKS.set((tasks + 1, process));
+    // The task goes on by itself.
+    drop(reactor.spawn(run(begun)));
+    settle(&reactor);
+    Ok(id)
+}
+
+/// Runs an operation, and then those that wait.
+async fn run(begun: Begun) {
+    let mut next = Some(begun);
+    while let Some(Begun { id, operation, value, path }) = next {
+        let result = operation.await;
+        ENDED.with_borrow_mut(|ended| ended.push(Ended { id, result, value, path }));
+        set_has_ended(true);
+        next = WAITING.with_borrow_mut(VecDeque::pop_front);
+    }
+    let (tasks, process) = TASKS.get();
+    TASKS.set((tasks - 1, process));
+}
+
+/// The descriptor of this thread's reactor: readable when `collect` has something to do.
+#[pyfunction]
+pub(crate) fn descriptor() -> PyResult<i32> {
+    Ok(thread_reactor()?.fd()?.as_raw_fd())
+}
+
+/// Does what needs no wait, and returns the operations that have ended: each with its number, its value or its error,
+/// and whether it is an error.
+#[pyfunction]
+pub(crate) fn collect(py: Python<'_>) -> PyResult<Vec<(u64, Py<PyAny>, bool)>> {
+    py.detach(|| thread_reactor()?.turn().map_err(std::io::Error::from))?;
+    release_ended(py);
+    let ended = ENDED.take();
+    set_has_ended(false);
+    let outcome = |Ended { id, result, value, path }: Ended| {
+        Ok(match (result, value) {
+            (Ok(number), Value::Number) => {
+                (id, number.into_pyobject(py)?.into_any().unbind(), false)
+            }
+            (Ok(read), Value::Bytes(bytes)) => {
+                (id, bytes.finish(py, read as usize).into_any().unbind(), false)
+            }
+            (Err(errno), _) => (id, data_error(errno, &path).into_value(py).into_any(), true),
+        })
+    };
+    ended.into_iter().map(outcome).collect()
+}

@@ -1,0 +1,104 @@
+//! [`Handle`]: what is open of a file, until the file or its volume closes.
+
+use std::path::{Path, PathBuf};
+
+use parking_lot::Mutex;
+use pyo3::prelude::*;
+use uringfs::{Errno, FileOp};
+
+use crate::errors::{closed, data_error, os_error};
+use crate::fork::Process;
+use crate::thread_reactor::{drop_detached, wait};
+
+/// What closes with the file, or with its volume.
+pub(crate) struct Handle {
+    open: Mutex<Option<Open>>,
+    path: PathBuf,
+    process: Process,
+}
+
+#[derive(Clone)]
+pub(crate) struct Open {
+    pub(crate) file: uringfs::File,
+    pub(crate) volume: uringfs::Volume,
+}
+
+impl Handle {
+    pub(crate) fn new(file: uringfs::File, volume: uringfs::Volume, path: PathBuf) -> Handle {
+        let open = Mutex::new(Some(Open { file, volume }));
+        Handle { open, path, process: Process::current() }
+    }
+
+    /// The path that the file was opened with.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// True in the child of a fork.
+    pub(crate) fn is_parent(&self) -> bool {
+        self.process.is_parent()
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.open.lock().is_none()
+    }
+
+    /// Reads cached bytes, if all of them are.
+    pub(crate) fn read_cached(&self, into: &mut [u8], offset: u64) -> PyResult<Option<usize>> {
+        self.process.check(&self.path)?;
+        match &*self.open.lock() {
+            Some(open) => match open.file.try_read_at(into, offset) {
+                Ok(read) => Ok(Some(read)),
+                Err(Errno::AGAIN) => Ok(None),
+                Err(errno) => Err(data_error(errno, &self.path)),
+            },
+            None => Err(closed("file")),
+        }
+    }
+
+    /// Closes the file. Operations in flight keep it until they end.
+    pub(crate) fn close(&self) {
+        let open = self.open.lock().take();
+        drop(open);
+    }
+
+    pub(crate) fn get(&self) -> PyResult<Open> {
+        self.process.check(&self.path)?;
+        self.open.lock().clone().ok_or_else(|| closed("file"))
+    }
+
+    pub(crate) fn file(&self) -> PyResult<uringfs::File> {
+        self.get().map(|open| open.file)
+    }
+
+    pub(crate) fn error(&self, errno: Errno) -> PyErr {
+        if errno != Errno::NOSPC {
+            return data_error(errno, &self.path);
+        }
+        match &*self.open.lock() {
+            Some(open) => os_error(&open.volume.shortage()),
+            None => data_error(errno, &self.path),
+        }
+    }
+
+    /// Waits for an operation without memory.
+    pub(crate) fn finish(
+        &self,
+        py: Python<'_>,
+        op: impl FnOnce(&uringfs::File) -> FileOp<Result<(), Errno>>,
+    ) -> PyResult<()> {
+        let op = op(&self.file()?);
+        py.detach(|| wait(op)).map_err(|errno| self.error(errno))
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        match self.open.get_mut().take() {
+            // The parent has the file open; here nothing must end.
+            open if self.process.is_parent() => std::mem::forget(open),
+            Some(open) => drop_detached(open),
+            None => {}
+        }
+    }
+}
