@@ -11,6 +11,7 @@ use std::io::Write;
 use std::os::fd::AsFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU8;
 use uringfs_buffer::{Buffer, BufferPool, IoBuf, Registration, SharedMemory};
 
 struct Reading {
@@ -142,7 +143,8 @@ fn what_a_call_cannot_execute_is_not_held() {
     let mut ring = ring(&RingOptions { transfers: 1, ..RingOptions::default() });
     let buffer = "read only".lend_for_write().unwrap();
     assert!(ring.hold(Reading { offset: 0, buffer }).is_err());
-    let bytes = NonNull::from(Box::leak(Box::new([0_u8; 4096]))).cast();
+    static BYTES: [AtomicU8; 4096] = [const { AtomicU8::new(0) }; 4096];
+    let bytes = NonNull::from(&BYTES).cast();
     // SAFETY: the bytes live for ever, and only buffers of this memory use them.
     let shared = unsafe { SharedMemory::new(bytes, 4096, Registration::Never, Arc::new(())) };
     let mut buffers = Vec::new();
