@@ -141,7 +141,7 @@ pub(crate) fn with_writable<R>(
     Ok(result)
 }
 
-/// A `bytes` object that nobody else has yet.
+/// A `bytes` object before others have it.
 pub(crate) struct NewBytes {
     object: Py<PyBytes>,
     base: NonNull<u8>,
@@ -173,7 +173,7 @@ impl NewBytes {
 
     /// Fills the bytes of one that was made of zeros, and that no request has.
     pub(crate) fn with_bytes<R>(&mut self, fill: impl FnOnce(&mut [u8]) -> R) -> R {
-        // SAFETY: initialized, and nobody else has the object.
+        // SAFETY: initialized, and no other code has the object.
         let bytes = unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr(), self.length) };
         fill(bytes)
     }

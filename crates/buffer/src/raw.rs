@@ -14,7 +14,7 @@ use crate::region::{Region, RegionId};
 /// do not register such memory.
 #[derive(Clone)]
 pub struct ForeignMemory {
-    /// Of no bytes: it stands for the owner, whom nobody has to tell that a buffer is gone.
+    /// It has no bytes. It stands for the owner, which need not learn that a buffer is gone.
     region: Arc<Region>,
 }
 
@@ -30,7 +30,7 @@ impl ForeignMemory {
     ///
     /// # Safety
     /// Until the buffer is dropped, and until the kernel is done with its request, the bytes stay mapped for reading
-    /// and writing, and nobody else uses them.
+    /// and writing, and no other code uses them.
     #[inline]
     pub unsafe fn buffer(&self, pointer: NonNull<u8>, length: usize) -> Option<Buffer> {
         self.over(pointer, length, RegionId::NONE)
@@ -91,7 +91,7 @@ impl BufferPool {
             return None;
         }
         let region = Arc::as_ptr(self.region());
-        // SAFETY: the buffer that was given up has counted a reference to its region, which nobody else takes.
+        // SAFETY: the buffer that was given up has counted a reference to its region, and only this code takes it.
         let region = unsafe { Arc::from_raw(region) };
         let id = region.id();
         Some(Buffer::over(pointer, self.buffer_length(), region, id))

@@ -202,7 +202,7 @@ fn several_requests_take_the_ring_and_a_single_one_is_called_again() {
     assert_eq!(fixture.read(0).result(), Ok(4096));
     assert_eq!(fixture.read(0).result(), Ok(4096));
     assert_eq!(fixture.called(), before + 1);
-    // Nobody waits for this one.
+    // The caller does not wait for this one.
     fixture.start_read(8192);
     fixture.reactor.submit().unwrap();
     assert_eq!(fixture.wait().result(), Ok(4096));
@@ -336,7 +336,7 @@ fn a_descriptor_that_becomes_ready_is_noticed_while_reads_go_on() {
                 rustix::io::write(&writer, &[1]).unwrap();
             }
         }
-        panic!("nobody notices that the pipe is ready");
+        panic!("the reactor never notices that the pipe is ready");
     });
 }
 

@@ -19,8 +19,8 @@ impl<T: Transfer> Ring<T> {
     /// [`Self::call_held`] instead.
     ///
     /// # Errors
-    /// The transfer, unless it is a read or a write of one segment that may be written and that nobody else changes, of
-    /// a file with a descriptor, and nothing is held yet; also without a free slot or entry, and in the child of a fork.
+    /// The transfer, unless it is a read or a write of one segment, of a file with a descriptor, and nothing is held yet.
+    /// Also if the segment is read-only or shared, without a free slot or entry, and in the child of a fork.
     #[inline]
     pub fn hold(&mut self, transfer: T) -> Result<(), T> {
         let (NextOp::Read(_, memory) | NextOp::Write(_, memory)) = transfer.step() else {
