@@ -19,7 +19,7 @@ impl<T: Transfer> Ring<T> {
     /// [`Self::call_held`] instead.
     ///
     /// # Errors
-    /// The transfer, unless it is a read or a write of one segment, of a file with a descriptor, and nothing is held yet.
+    /// The transfer, unless it is a read or a write of one segment, of a file with a descriptor, and nothing is held.
     /// Also if the segment is read-only or shared, without a free slot or entry, and in the child of a fork.
     #[inline]
     pub fn hold(&mut self, transfer: T) -> Result<(), T> {
