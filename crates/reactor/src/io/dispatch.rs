@@ -372,8 +372,12 @@ impl IoDispatch {
         }
     }
 
-    /// Requests cancellation of the requests with `tag`.
+    /// Requests cancellation of the requests with `tag`. In a forked child it does nothing: the requests are the parent's, and
+    /// so are the threads that may have held a queue's lock at the fork.
     pub(crate) fn cancel(&mut self, tag: Tag) {
+        if self.is_forked() {
+            return;
+        }
         let cancel = |request: &mut Request| request.cancel_if_tagged(tag);
         for ring in [&mut self.ring, &mut self.iopoll_ring].into_iter().flatten() {
             ring.cancel(cancel);
