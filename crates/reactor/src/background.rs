@@ -2,7 +2,6 @@
 //!
 //! Each such thread has one of them, so its operations start in the order in which it started them.
 
-use std::cell::Cell;
 use std::convert::Infallible;
 use std::future::pending;
 use std::io;
@@ -19,6 +18,7 @@ use uringfs_ring::ForkDetector;
 use crate::event_loop::handle::ReactorHandle;
 use crate::options::ReactorOptions;
 use crate::reactor::Reactor;
+use crate::sync::thread_number::number_of_thread;
 
 /// The most background reactors of a process.
 const MAX_BACKGROUND_REACTORS: usize = 64;
@@ -88,19 +88,6 @@ pub fn background_reactor() -> io::Result<ReactorHandle> {
         Some(handle) if !handle.is_gone() => Ok(handle.clone()),
         _ => Ok(background.insert(start_thread()?).clone()),
     }
-}
-
-/// The number of this thread among those that have used a background reactor.
-fn number_of_thread() -> usize {
-    static THREADS: AtomicUsize = AtomicUsize::new(0);
-    thread_local! {
-        static NUMBER: Cell<Option<usize>> = const { Cell::new(None) };
-    }
-    NUMBER.with(|number| {
-        let found = number.get().unwrap_or_else(|| THREADS.fetch_add(1, Ordering::Relaxed));
-        number.set(Some(found));
-        found
-    })
 }
 
 fn start_thread() -> io::Result<ReactorHandle> {

@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
 
+use crate::sync::domains::calls_of_threads;
+
 macro_rules! counters {
     ($($(#[doc = $description:literal])+ $variant:ident = $name:literal,)*) => {
         /// An event that reactors count.
@@ -138,7 +140,8 @@ counters! {
     Enters = "ring.enters",
     /// System calls of queues that are not the reactor's rings, and to wait for them.
     OtherCalls = "queue.system_calls",
-    /// Requests that a wait for completions executed itself, in calls, with nothing else in flight.
+    /// Requests that a wait for completions executed itself, in calls, with nothing else in flight. The total also has the
+    /// transfers that threads without a reactor have made themselves, in `FileOp::wait`.
     Called = "queue.called",
     /// Times that the queue of a device was chosen again, because its reads took much longer than measured.
     ChosenAgain = "queue.chosen_again",
@@ -208,5 +211,9 @@ pub(crate) fn retire(counters: &Arc<Counters>) {
 pub fn total(counter: Counter) -> u64 {
     let live = LIVE.lock();
     let retired = RETIRED.lock()[counter as usize];
-    live.iter().map(|counters| counters.get(counter)).sum::<u64>() + retired
+    let of_reactors = live.iter().map(|counters| counters.get(counter)).sum::<u64>() + retired;
+    match counter {
+        Counter::Called => of_reactors + calls_of_threads(),
+        _ => of_reactors,
+    }
 }

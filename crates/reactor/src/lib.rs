@@ -50,6 +50,7 @@ pub use local::LocalReactor;
 pub use options::{CompletionMode, ReactorOptions, Require, on_off};
 pub use reactor::Reactor;
 pub use request_counters::{RequestCounters, RequestCounts, RequestKind};
+pub use sync::callers::CallerGuard;
 pub use sync::domains::quiescence;
 pub use sync::quiescence::{Domain, Epoch};
 pub use sync::writer_bias::WriterBias;

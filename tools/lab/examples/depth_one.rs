@@ -5,7 +5,8 @@
 //!
 //! TARGET is a file, which is read past the page cache, or `null:SIZE`. Each side makes 2,000 reads at random offsets
 //! in turn, for SECONDS (default 10). Prints the fastest and the median of each side's turns, in nanoseconds a read.
-//! The sides `pread` need a file. The queue `auto` is the one that calibration finds: for a file in memory the ring,
+//! The sides `wait` are threads without a reactor: `FileOp::wait` makes the call itself, and with a deadline hands the read
+//! to a background reactor. The sides `pread` need a file. The queue `auto` is the one that calibration finds: for a file in memory the ring,
 //! whose single reads the waiting thread calls itself.
 
 use std::error::Error;
@@ -18,7 +19,9 @@ use std::time::{Duration, Instant};
 use rustix::fs::OFlags;
 use uringfs::device::{Access, Target};
 use uringfs::reactor::QueueKind;
-use uringfs::{Buffer, BufferPool, File, Reactor, ReactorOptions, Token, Tokens};
+use uringfs::{
+    BufResult, Buffer, BufferPool, File, FileOp, Reactor, ReactorOptions, Token, Tokens,
+};
 use uringfs_ring::bare_ring::{BareOptions, BareRing};
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
@@ -59,12 +62,11 @@ fn main() -> Result<()> {
     let [ring, auto] = [QueueKind::Ring, QueueKind::Auto]
         .map(|queue| Reactor::new(ReactorOptions::new().queue(queue)));
     let (ring, auto) = (ring?, auto?);
-    let (file, pool) = (File::over(device, Default::default()), BufferPool::new(BLOCK, 5)?);
-    let buffer = || pool.get().ok_or("no memory for a buffer");
-    let (mut rings, mut memory) = ([bare_ring(target)?, bare_ring(target)?], buffer()?);
+    let (file, pool) = (File::over(device, Default::default()), BufferPool::new(BLOCK, 6)?);
+    let (mut rings, mut memory) = ([bare_ring(target)?, bare_ring(target)?], Buffer::zeroed(BLOCK));
     let [inlined, called] = &mut rings;
-    let mut buffers = [Some(buffer()?), Some(buffer()?), Some(buffer()?), Some(buffer()?)];
-    let [first, second, third, fourth] = &mut buffers;
+    let mut buffers = [(); 6].map(|()| pool.get());
+    let [first, second, third, fourth, fifth, sixth] = &mut buffers;
     let mut sides: Vec<Side<'_>> = vec![
         ("bare ring, inlined", Box::new(|offsets| bare(inlined, offsets, BareRing::enter))),
         ("bare ring, one return", Box::new(|offsets| bare(called, offsets, enter))),
@@ -72,6 +74,8 @@ fn main() -> Result<()> {
         ("ring, awaited", Box::new(|offsets| awaits(&ring, &file, second, offsets))),
         ("auto, by token", Box::new(|offsets| tokens(&auto, &file, third, offsets))),
         ("auto, awaited", Box::new(|offsets| awaits(&auto, &file, fourth, offsets))),
+        ("wait", Box::new(|offsets| waits(&file, fifth, offsets, |read| read.wait()))),
+        ("wait, by a thread", Box::new(|offsets| waits(&file, sixth, offsets, hand_over))),
     ];
     if let Some(kernel) = plain_file(target)? {
         let other = kernel.try_clone()?;
@@ -169,6 +173,25 @@ fn awaits(reactor: &Reactor, file: &File, buffer: &mut Option<Buffer>, offsets: 
             *buffer = Some(memory);
         }
     });
+}
+
+fn waits(
+    file: &File,
+    buffer: &mut Option<Buffer>,
+    offsets: &mut Offsets,
+    wait: impl Fn(FileOp<BufResult<usize>>) -> BufResult<usize>,
+) {
+    for _ in 0..READS {
+        let memory = buffer.take().expect("the last read returned it");
+        let (read, memory) = wait(file.read_at(memory, offsets.next()));
+        assert_eq!(read, Ok(BLOCK));
+        *buffer = Some(memory);
+    }
+}
+
+/// Waits for a background reactor, as every wait with a deadline does.
+fn hand_over(read: FileOp<BufResult<usize>>) -> BufResult<usize> {
+    read.deadline(Instant::now() + Duration::from_secs(3600)).wait()
 }
 
 fn pread(file: &fs::File, memory: &mut [u8], offsets: &mut Offsets) {

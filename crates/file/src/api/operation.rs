@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::marker::PhantomData;
+use std::mem;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Instant;
@@ -15,6 +16,7 @@ use uringfs_sync::park_on;
 
 use crate::api::request::{FileRequest, OpKind};
 use crate::buffered::read as buffered;
+use crate::direct::called;
 use crate::direct::fallocate::{FallocateMode, FallocateSize};
 use crate::map::mapping::SyncScope;
 use crate::state::buffered_handle::Advice;
@@ -346,6 +348,30 @@ impl<R> FileOp<R> {
         Some(OpResult { result: Ok(read as u64), effect: Effect::Done, payload })
     }
 
+    /// Makes a direct transfer by one call of this thread, if one does it.
+    fn call(&mut self) -> Option<OpResult> {
+        let request = self.request.as_mut()?;
+        let op = request.fast_op()?;
+        let payload = match mem::replace(&mut request.payload, Payload::Length(0)) {
+            Payload::Buffer(buffer) => {
+                match called::transfer(&request.file.handle, op, buffer, request.offset) {
+                    Ok(buffer) => Payload::Buffer(buffer),
+                    Err(buffer) => {
+                        request.payload = Payload::Buffer(buffer);
+                        return None;
+                    }
+                }
+            }
+            payload => {
+                request.payload = payload;
+                return None;
+            }
+        };
+        self.request = None;
+        let result = Ok(payload.length());
+        Some(OpResult { result, effect: Effect::Done, payload })
+    }
+
     /// Starts the operation on this thread's current reactor, else on its background reactor.
     fn start(&mut self) {
         let Some(reactor) = current() else { return self.start_in_background() };
@@ -384,8 +410,9 @@ impl<R> FileOp<R> {
         self
     }
 
-    /// Blocks the thread until the operation has ended, and returns its output. A background reactor runs it, whether or
-    /// not this thread has a reactor of its own. If that one has operations in flight, they go on meanwhile, so that the
+    /// Blocks the thread until the operation has ended, and returns its output. A direct read or overwrite that is one request
+    /// to a file or a block device is one call of this thread, as `pread` is. A background reactor runs everything
+    /// else, whether or not this thread has a reactor of its own. If that one has operations in flight, they go on meanwhile, so that the
     /// wait ends even if it is for a lock that they hold; completions of tokens stay to be reaped, and spawned futures do
     /// not run. In a task of a reactor, await the operation instead: there the reactor cannot go on, and the wait does
     /// not end if one of the reactor's operations holds such a lock.
@@ -393,7 +420,7 @@ impl<R> FileOp<R> {
     where
         R: OpOutput,
     {
-        if let Some(outcome) = self.answer_from_cache() {
+        if let Some(outcome) = self.answer_from_cache().or_else(|| self.call()) {
             return R::from_outcome(outcome);
         }
         if self.started.is_none() {

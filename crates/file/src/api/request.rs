@@ -116,7 +116,7 @@ impl FileRequest {
     }
 
     /// The device request that the fast path may make of it.
-    fn fast_op(&self) -> Option<Op> {
+    pub(crate) fn fast_op(&self) -> Option<Op> {
         match self.kind {
             OpKind::Read if self.deadline.is_none() => Some(Op::Read),
             OpKind::Write(Durability::Volatile) if self.deadline.is_none() => Some(Op::Write),

@@ -22,7 +22,8 @@ pub(crate) struct LocateRead<'a> {
 impl Locate for LocateRead<'_> {
     #[inline(always)]
     fn locate(self, buffer: &Buffer) -> Option<u64> {
-        read(self.reactor, self.handle, buffer, self.offset)
+        let refuse = |refusal| count_refusal(self.reactor, self.handle, refusal);
+        read(self.handle, buffer, self.offset, refuse)
     }
 }
 
@@ -144,11 +145,15 @@ fn is_eligible(handle: &FileHandle, limit: u32, length: u32, address_bits: u64) 
         && !handle.device_inner.is_closed()
 }
 
-/// The device address of a read that is eligible for the fast path. The caller has entered the
-/// epoch, so the extent stays allocated until the read has ended.
+/// The device address of a read that is eligible for the fast path; `refuse` learns why it is not. The caller has
+/// entered the epoch, so the extent stays allocated until the read has ended.
 #[inline(always)]
-fn read(reactor: &ReactorCore, handle: &FileHandle, buffer: &Buffer, offset: u64) -> Option<u64> {
-    let refuse = |refusal| count_refusal(reactor, handle, refusal);
+pub(crate) fn read(
+    handle: &FileHandle,
+    buffer: &Buffer,
+    offset: u64,
+    refuse: impl Fn(Refusal) + Copy,
+) -> Option<u64> {
     let length = eligible_length(handle, handle.fast_read_limit, buffer, offset, refuse)?;
     if handle.state.dirty().is_any() {
         refuse(Refusal::Dirty);
@@ -160,7 +165,7 @@ fn read(reactor: &ReactorCore, handle: &FileHandle, buffer: &Buffer, offset: u64
 /// The same for an overwrite while the bias holds. A writer that must exclude overwrites first revokes the bias,
 /// then waits for quiescence.
 #[inline(always)]
-fn write(handle: &FileHandle, buffer: &Buffer, offset: u64) -> Option<u64> {
+pub(crate) fn write(handle: &FileHandle, buffer: &Buffer, offset: u64) -> Option<u64> {
     if !handle.state.is_biased() {
         return None;
     }

@@ -2,6 +2,7 @@
 
 pub(crate) mod append;
 pub(crate) mod atomic_write;
+pub(crate) mod called;
 pub(crate) mod fallocate;
 pub(crate) mod fast_path;
 pub(crate) mod read;

@@ -8,5 +8,9 @@ pub(crate) mod writer_bias;
 pub(crate) mod domains;
 // Epochs: when all earlier requests have ended.
 pub(crate) mod quiescence;
+// The requests that threads make without a reactor.
+pub(crate) mod callers;
+// A number for each such thread.
+pub(crate) mod thread_number;
 // Fences of two sides, of which the frequent one costs nothing.
 mod barrier;

@@ -3,7 +3,8 @@
 //!
 //! A [`Domain`] has an epoch, which advances when something is retired. Each reactor publishes, on a cache line
 //! of its own, the epoch of its oldest request in flight, or that it has none. Memory or blocks retired at an
-//! epoch may be reused when every reactor has published a later one: see [`Domain::passed`].
+//! epoch may be reused when every reactor has published a later one: see [`Domain::passed`]. A thread that makes one
+//! request without a reactor does the same: see [`Domain::enter_call`].
 //!
 //! A reactor first publishes, passes a fence, and then reads the map. A caller that retires something
 //! changes the map first, passes a fence, and then reads what reactors published. So a request that the
@@ -26,9 +27,8 @@ use uringfs_sync::Mutex;
 use uringfs_sync::atomic::{AtomicU64, Ordering};
 
 use crate::sync::barrier;
-
-/// The published value of a reactor with nothing in flight.
-const IDLE: u64 = u64::MAX;
+use crate::sync::callers::{CallerGuard, Callers, IDLE};
+use crate::sync::thread_number::number_of_thread;
 
 /// The maximum of epochs that a reactor distinguishes. Requests beyond count into the newest, which only makes others
 /// wait longer.
@@ -38,11 +38,12 @@ const MAX_EPOCHS: u8 = 200;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Epoch(u64);
 
-/// The reactors that use one device. From their epochs a caller sees when all requests issued before a moment have
-/// ended.
+/// The reactors that use one device, and the threads that call it. From their epochs a caller sees when all requests issued
+/// before a moment have ended.
 pub struct Domain {
     epoch: CachePadded<AtomicU64>,
     members: Mutex<Vec<Arc<Member>>>,
+    callers: Callers,
 }
 
 impl fmt::Debug for Domain {
@@ -68,7 +69,8 @@ impl Default for Domain {
 impl Domain {
     /// A domain without reactors.
     pub fn new() -> Domain {
-        Domain { epoch: CachePadded::new(AtomicU64::new(0)), members: Mutex::new(Vec::new()) }
+        let epoch = CachePadded::new(AtomicU64::new(0));
+        Domain { epoch, members: Mutex::new(Vec::new()), callers: Callers::new() }
     }
 
     /// Starts a new epoch and returns the old one. What the caller removed from the maps before this call is unused when
@@ -81,17 +83,35 @@ impl Domain {
 
     /// True when every request issued before `epoch` was retired has ended.
     pub fn passed(&self, epoch: Epoch) -> bool {
-        self.members.lock().iter().all(|member| member.oldest.load(Ordering::Acquire) > epoch.0)
+        let has_left = |member: &Arc<Member>| member.oldest.load(Ordering::Acquire) > epoch.0;
+        self.callers.passed(epoch.0) && self.members.lock().iter().all(has_left)
     }
 
-    /// The names of the reactors that `epoch` still waits for.
+    /// The names of the reactors that `epoch` still waits for, and a word for threads that call the device themselves.
     pub fn holders(&self, epoch: Epoch) -> Vec<String> {
-        self.members
+        let mut holders: Vec<_> = self
+            .members
             .lock()
             .iter()
             .filter(|member| member.oldest.load(Ordering::Acquire) <= epoch.0)
             .map(|member| member.name.clone())
-            .collect()
+            .collect();
+        if !self.callers.passed(epoch.0) {
+            holders.push("(a thread in a call)".into());
+        }
+        holders
+    }
+
+    /// Puts one request in the epoch that this thread makes itself, before its map is read. `None` if too many threads do
+    /// that.
+    #[inline]
+    pub fn enter_call(&self) -> Option<CallerGuard<'_>> {
+        self.callers.enter(number_of_thread(), self.epoch.load(Ordering::Acquire))
+    }
+
+    /// Requests that threads have made themselves, and that moved all their bytes.
+    pub(crate) fn calls(&self) -> u64 {
+        self.callers.calls()
     }
 
     /// The number of operations in flight of all reactors.
@@ -315,6 +335,31 @@ mod tests {
     }
 
     #[test]
+    fn an_epoch_waits_for_the_calls_of_threads() {
+        let domain = Domain::new();
+        let call = domain.enter_call().unwrap();
+        let epoch = domain.retire();
+        assert!(!domain.passed(epoch));
+        assert_eq!(domain.holders(epoch), ["(a thread in a call)"]);
+        let later = domain.enter_call().unwrap();
+        call.count();
+        drop(call);
+        assert!(domain.passed(epoch));
+        assert!(domain.holders(epoch).is_empty());
+        drop(later);
+        assert_eq!(domain.calls(), 1);
+    }
+
+    #[test]
+    fn a_thread_whose_slots_are_taken_makes_no_call() {
+        let domain = Domain::new();
+        let calls: Vec<_> = std::iter::from_fn(|| domain.enter_call()).collect();
+        assert!(!calls.is_empty());
+        drop(calls);
+        assert!(domain.enter_call().is_some());
+    }
+
+    #[test]
     fn a_dropped_reactor_holds_nothing_back() {
         let domain = Domain::new();
         let mut tracker = Tracker::new(&domain, "gone".into());
@@ -360,6 +405,35 @@ mod loom_tests {
             }
             reader.join().unwrap();
             assert!(domain.passed(epoch), "an idle reader holds nothing back");
+        });
+    }
+
+    /// The same with a reader that calls the device itself.
+    #[test]
+    fn loom_a_block_is_not_reused_under_a_call() {
+        loom::model(|| {
+            let domain = loom::sync::Arc::new(Domain::new());
+            let mapped = loom::sync::Arc::new(AtomicU64::new(1));
+            let content = loom::sync::Arc::new(AtomicU64::new(7));
+            let reader = {
+                let (domain, mapped, content) = (domain.clone(), mapped.clone(), content.clone());
+                loom::thread::spawn(move || {
+                    for _ in 0..2 {
+                        let call = domain.enter_call().expect("the slot is free");
+                        if mapped.load(Ordering::Acquire) == 1 {
+                            assert_eq!(content.load(Ordering::Relaxed), 7, "read after reuse");
+                        }
+                        drop(call);
+                    }
+                })
+            };
+            mapped.store(0, Ordering::Release);
+            let epoch = domain.retire();
+            if domain.passed(epoch) {
+                content.store(8, Ordering::Relaxed);
+            }
+            reader.join().unwrap();
+            assert!(domain.passed(epoch), "a call that has ended holds nothing back");
         });
     }
 }
