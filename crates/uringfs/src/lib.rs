@@ -100,7 +100,7 @@ pub mod volume {
     pub use uringfs_volume::{
         AsyncReadDir, AtimePolicy, BlockOwner, CheckOptions, CheckReport, CheckStep, Credentials,
         DirEntry, DirectoryEntry, DirectoryPositions, DirectoryStream, ErrorEvent, EventStream,
-        FileTimes, FileType, Finding, Follow, Holder, Identity, Inode, InodeNumber, InodeRef,
+        FileTimes, FileType, Finding, Follow, Holder, Identity, Inode, InodeNumber, InodeRef, Link,
         Metadata, ReadDir, Rename, SetXattr, Statistics, Time, UnlinkedFiles, WholeLock,
     };
 }
@@ -147,6 +147,9 @@ pub mod reactor {
         RequestCounts, RequestKind, Require, run_command, set_background_reactors, total,
     };
     pub use uringfs_ring::{Feature, Features};
+    // For callers in other languages.
+    #[doc(hidden)]
+    pub use uringfs_reactor::TakeCompletion;
 }
 
 /// Devices below files and volumes: files and block devices, memory, exports of NBD servers, and simulated ones.
@@ -171,7 +174,7 @@ pub mod buffer {
     pub use uringfs_buffer::{Registration, SharedMemory};
     // For callers in other languages.
     #[doc(hidden)]
-    pub use uringfs_buffer::ForeignMemory;
+    pub use uringfs_buffer::{ForeignBuffers, ForeignMemory, RawPool};
 }
 
 // Files with a cursor, for code that takes the traits of std, tokio or futures.

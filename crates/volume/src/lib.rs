@@ -44,7 +44,7 @@ pub use blocks::{BLOCK, Run};
 pub use check::{CheckOptions, CheckReport, CheckStep, Finding};
 pub use error::{Error, ErrorKind, Result};
 pub use namespace::credentials::{AtimePolicy, Credentials};
-pub use namespace::directory::{DirectoryEntry, MAX_NAME_BYTES, Rename};
+pub use namespace::directory::{DirectoryEntry, Link, MAX_NAME_BYTES, Rename};
 pub use namespace::open_options::OpenOptions;
 pub use namespace::path::Follow;
 pub use records::inode::{FileType, Inode, InodeNumber, Time};

@@ -15,8 +15,8 @@ use uringfs_device::backend::sim::{Crash, Sim, SimOptions};
 use uringfs_device::{Device, Errno};
 use uringfs_reactor::{Reactor, ReactorOptions};
 use uringfs_volume::{
-    DirectoryPositions, DirectoryStream, Error, FileType, Follow, Inode, InodeRef, OpenOptions,
-    Rename, SetXattr, Volume,
+    DirectoryPositions, DirectoryStream, Error, FileType, Follow, Inode, InodeRef, Link,
+    OpenOptions, Rename, SetXattr, Volume,
 };
 
 const SIZE: u64 = 64 << 20;
@@ -241,6 +241,44 @@ fn an_unnamed_file_gets_its_first_name() {
         // As on Linux, only the first name comes from nothing.
         inner.remove_file("again").await.unwrap();
         assert_eq!(errno(unnamed.link_into(&inner, "late").await), Errno::NOENT);
+    });
+}
+
+#[test]
+fn a_link_replaces_the_file_of_a_name_or_only_the_expected_one() {
+    run(async |volume, sim| {
+        let root = volume.root();
+        make(&root, "inner", &directory()).await;
+        let old = make(&root, "name", &file()).await;
+        write(&old, "old").await;
+        let mut files = Vec::new();
+        for content in ["first", "second", "third"] {
+            let (unnamed, _) = root.create_unnamed(&file()).await.unwrap();
+            write(&unnamed, content).await;
+            files.push(unnamed);
+        }
+        let [first, second, third] = &files[..] else { unreachable!("there are three") };
+        let only = |file: &InodeRef| Link::ReplaceOnly(file.number());
+        let link = async |file: &InodeRef, name: &str, how| file.link_with(&root, name, how).await;
+        assert_eq!(errno(link(first, "name", Link::NoReplace).await), Errno::EXIST);
+        assert_eq!(errno(link(first, "inner", Link::Replace).await), Errno::ISDIR);
+        assert_eq!(errno(link(first, "none", only(&old)).await), Errno::NOENT);
+        link(first, "name", only(&old)).await.unwrap();
+        assert_eq!(errno(link(second, "name", only(&old)).await), Errno::STALE);
+        link(second, "name", Link::Replace).await.unwrap();
+        link(second, "name", Link::Replace).await.unwrap();
+        link(third, "new", Link::Replace).await.unwrap();
+        assert_eq!(second.metadata().await.unwrap().nlink(), 1);
+        assert_eq!(old.metadata().await.unwrap().nlink(), 0);
+        assert_eq!(content(&old).await, b"old");
+        volume.as_async().sync().await.unwrap();
+        let recovered =
+            Volume::open_on(Device::new(sim.crash_image(Crash::LoseAll)).unwrap()).unwrap();
+        assert_eq!(recovered.read("/name").unwrap(), b"second");
+        assert_eq!(recovered.read("/new").unwrap(), b"third");
+        for gone in [&old, first] {
+            assert_eq!(errno(recovered.inode(gone.number()).await), Errno::NOENT);
+        }
     });
 }
 

@@ -54,6 +54,20 @@ pub enum Rename {
     WhiteoutNoReplace,
 }
 
+/// The behaviour of [`InodeRef::link_with`](crate::InodeRef::link_with) if the new name exists.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Link {
+    /// Fails with EEXIST.
+    #[default]
+    NoReplace,
+    /// Replaces it, unless it is a directory.
+    Replace,
+    /// Replaces it if it is the name of the file with this number: a compare-and-swap, as no other file ever has the
+    /// number. ESTALE if it is the name of another, ENOENT if it does not exist.
+    ReplaceOnly(InodeNumber),
+}
+
 impl Rename {
     fn leaves_whiteout(self) -> bool {
         matches!(self, Rename::Whiteout | Rename::WhiteoutNoReplace)
@@ -206,15 +220,17 @@ impl Transaction<'_> {
         Ok(number)
     }
 
-    /// Adds a name to a file.
+    /// Adds a name to a file. It may be another file's, as `how` says.
     ///
     /// # Errors
-    /// As [`Self::create`]; EPERM for a directory, EMLINK for too many names.
+    /// As [`Self::create`]; EPERM for a directory, EMLINK for too many names, EISDIR for the name of a directory; as
+    /// `how` says.
     pub(crate) fn link(
         &mut self,
         number: InodeNumber,
         directory: InodeNumber,
         name: &[u8],
+        how: Link,
     ) -> Result<(), Retry> {
         let mut parent = self.parent_inode(directory, name)?;
         let mut inode = self.inode(number)?;
@@ -231,8 +247,24 @@ impl Transaction<'_> {
         if inode.links >= MAX_LINKS {
             return Err(Error::refused(Errno::MLINK, "the file has 65000 names").into());
         }
-        if self.find(directory, name)?.is_some() {
-            return Err(already_exists(name).into());
+        match (self.find(directory, name)?, how) {
+            (None, Link::ReplaceOnly(_)) => return Err(not_found(name).into()),
+            (None, _) => {}
+            (Some(_), Link::NoReplace) => return Err(already_exists(name).into()),
+            (Some(there), Link::ReplaceOnly(expected)) if there != expected => {
+                let what = format!("{} is the name of another file by now", quoted(name));
+                return Err(Error::refused(Errno::STALE, what).into());
+            }
+            // As in a rename, it is the name of this file already.
+            (Some(there), _) if there == number => return Ok(()),
+            (Some(there), _) => {
+                let replaced = self.child_inode(directory, there)?;
+                if replaced.kind == FileType::Directory {
+                    let what = format!("{} is a directory", quoted(name));
+                    return Err(Error::refused(Errno::ISDIR, what).into());
+                }
+                self.drop_link(there, replaced);
+            }
         }
         inode.links += 1;
         inode.changed = Time::now();

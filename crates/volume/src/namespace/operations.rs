@@ -18,7 +18,7 @@ use uringfs_device::Errno;
 
 use crate::error::{Error, quoted};
 use crate::namespace::credentials::Credentials;
-use crate::namespace::directory::{EntryBatch, Rename, already_exists};
+use crate::namespace::directory::{EntryBatch, Link, Rename, already_exists};
 use crate::namespace::inherit::SET_GROUP;
 use crate::namespace::open_options::OpenOptions;
 use crate::namespace::path::{Follow, InodeAt, NameAt, Parent};
@@ -163,12 +163,13 @@ pub(crate) fn find_or_make(
 pub(crate) fn link(
     at: InodeAt<'_>,
     new: NameAt<'_>,
+    how: Link,
 ) -> impl FnMut(&mut Transaction<'_>) -> Outcome<()> {
     move |transaction| {
         let number = transaction.inode_at(at)?;
         let parent = transaction.name_at(new)?;
         require_no_slash(transaction, &parent, false)?;
-        transaction.link(number, parent.directory, &parent.name)
+        transaction.link(number, parent.directory, &parent.name, how)
     }
 }
 

@@ -7,7 +7,7 @@ use uringfs_file::File;
 
 use crate::core::blocking::WaitMode;
 use crate::error::{Error, OfPath};
-use crate::namespace::directory::Rename;
+use crate::namespace::directory::{Link, Rename};
 use crate::namespace::open_options::OpenOptions;
 use crate::namespace::operations;
 use crate::namespace::path::{Follow, InodeAt, NameAt, bytes};
@@ -153,6 +153,7 @@ impl AsyncVolume {
         let operation = operations::link(
             InodeAt::Path(bytes(&original), Follow::No),
             NameAt::Path(bytes(&link)),
+            Link::NoReplace,
         );
         self.volume.change(WaitMode::Async, operation).await.of_path(bytes(&link))
     }

@@ -11,7 +11,7 @@ use uringfs_file::File;
 
 use crate::core::blocking::WaitMode;
 use crate::error::Error;
-use crate::namespace::directory::{Rename, already_exists};
+use crate::namespace::directory::{Link, Rename, already_exists};
 use crate::namespace::open_options::OpenOptions;
 use crate::namespace::operations;
 use crate::namespace::path::{InodeAt, NameAt};
@@ -227,8 +227,45 @@ impl InodeRef {
         directory: &InodeRef,
         name: impl AsRef<OsStr>,
     ) -> Result<(), Error> {
+        self.link_with(directory, name, Link::NoReplace).await
+    }
+
+    /// As [`Self::link_into`]; `how` decides what happens if the name exists. A file that was written without a name
+    /// replaces another one in one step: at no time, not even after a crash, is the name gone or the file incomplete.
+    ///
+    /// ```
+    /// # mod uringfs { pub use uringfs_reactor::*; pub use uringfs_volume::*; pub use uringfs_volume as volume; }
+    /// # use uringfs::{FormatOptions, OpenOptions, Reactor, ReactorOptions, Volume};
+    /// use uringfs::volume::{FileType, Inode, Link};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let folder = tempfile::tempdir()?;
+    /// # let volume = Volume::create(folder.path().join("image"), &FormatOptions::new().size(64 << 20))?;
+    /// # let reactor = Reactor::new(ReactorOptions::default())?;
+    /// # reactor.block_on(async {
+    /// let (root, inode) = (volume.root(), Inode::new(FileType::File, 0o644));
+    /// let (old, _) = root.create("settings", &inode).await?;
+    /// let (new, _) = root.create_unnamed(&inode).await?;
+    /// let file = new.open(OpenOptions::new().write(true)).await?;
+    /// file.write_at("colour = blue", 0).await.0?;
+    /// new.link_with(&root, "settings", Link::ReplaceOnly(old.number())).await?;
+    /// file.sync_all().await?;
+    /// assert_eq!(root.lookup("settings").await?.0, new);
+    /// # Ok::<(), uringfs_volume::Error>(())
+    /// # })?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// EISDIR for the name of a directory; as [`Self::link_into`] and `how` say.
+    pub async fn link_with(
+        &self,
+        directory: &InodeRef,
+        name: impl AsRef<OsStr>,
+        how: Link,
+    ) -> Result<(), Error> {
         self.require_same_volume(directory)?;
-        let operation = operations::link(self.at(), directory.entry(name.as_ref()));
+        let operation = operations::link(self.at(), directory.entry(name.as_ref()), how);
         self.volume.change(WaitMode::Async, operation).await
     }
 

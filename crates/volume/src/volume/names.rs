@@ -11,7 +11,7 @@ use uringfs_file::File;
 
 use crate::core::blocking::{WaitMode, run_blocking};
 use crate::error::{Error, OfPath};
-use crate::namespace::directory::Rename;
+use crate::namespace::directory::{Link, Rename};
 use crate::namespace::operations as operation;
 use crate::namespace::path::{Follow, InodeAt, NameAt, bytes};
 use crate::records::inode::{FileType, Inode, InodeNumber};
@@ -102,6 +102,7 @@ impl Volume {
         let operation = operation::link(
             InodeAt::Path(bytes(&original), Follow::No),
             NameAt::Path(bytes(&link)),
+            Link::NoReplace,
         );
         run_blocking(self.change(WaitMode::Blocking, operation)).of_path(bytes(&link))
     }
