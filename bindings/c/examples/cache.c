@@ -58,13 +58,18 @@ static void put(struct cache *cache, uint64_t key, const void *value) {
 // Looks up many values at once, and passes each to `use` when it is there.
 static void get_many(struct cache *cache, const uint64_t *keys, int count,
                      void (*use)(uint64_t key, const char *value)) {
-    void *buffers[LOOKUPS];
+    struct uringfs_transfer reads[LOOKUPS];
     for (int i = 0; i < count; i++) {
-        buffers[i] = uringfs_pool_get(cache->pool);
-        check(uringfs_queue_read_pooled(cache->reactor, cache->file, cache->pool, buffers[i], VALUE_BYTES,
-                                        keys[i] * VALUE_BYTES, (uint64_t)i),
-              "queueing a look-up");
+        reads[i] = (struct uringfs_transfer){
+            .buffer = uringfs_pool_get(cache->pool),
+            .length = VALUE_BYTES,
+            .offset = keys[i] * VALUE_BYTES,
+            .user_data = (uint64_t)i,
+        };
     }
+    // The reactor has room for all of them.
+    int queued = uringfs_queue_reads(cache->reactor, cache->file, cache->pool, reads, (uint32_t)count);
+    check(queued < count ? -1 : 0, "queueing look-ups");
     for (int ended = 0; ended < count;) {
         struct uringfs_completion completions[LOOKUPS];
         int reaped = (int)check(uringfs_reactor_reap(cache->reactor, completions, 1, LOOKUPS, -1), "reaping");
@@ -74,8 +79,8 @@ static void get_many(struct cache *cache, const uint64_t *keys, int count,
                 fprintf(stderr, "cache: value %" PRIu64 ": result %" PRId64 "\n", keys[lookup], completions[i].result);
                 exit(1);
             }
-            use(keys[lookup], buffers[lookup]);
-            uringfs_pool_put(cache->pool, buffers[lookup]);
+            use(keys[lookup], reads[lookup].buffer);
+            uringfs_pool_put(cache->pool, reads[lookup].buffer);
         }
         ended += reaped;
     }

@@ -1,21 +1,25 @@
 //! Reads blocks of 4 KiB at random, by tokens, as `reads.c` beside it does through the C interface. `scripts/bench/c`
 //! compares the two.
 //!
-//!     cargo run --release -p uringfs-c --example reads -- null:1g 32 1000000
+//!     cargo run --release -p uringfs-c --example reads -- null:1g 32 1000000 pool
+//!
+//! The memory is a pool's (`pool`) or the allocator's (`own`).
 
 use std::error::Error;
 use std::time::Instant;
 
 use uringfs::device::{Access, Target};
 use uringfs::file::FileOptions;
-use uringfs::{BufferPool, File, Reactor, ReactorOptions, Token, Tokens};
+use uringfs::{Buffer, BufferPool, File, Reactor, ReactorOptions, Token, Tokens};
 
 const BLOCK: usize = 4096;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let [target, depth, reads] = &arguments[..] else {
-        return Err("usage: reads TARGET DEPTH READS".into());
+    let (target, depth, reads, is_pooled) = match &arguments[..] {
+        [target, depth, reads, memory] if memory == "pool" => (target, depth, reads, true),
+        [target, depth, reads, memory] if memory == "own" => (target, depth, reads, false),
+        _ => return Err("usage: reads TARGET DEPTH READS pool|own".into()),
     };
     let (depth, reads): (usize, u64) = (depth.parse()?, reads.parse()?);
     let target: Target = target.parse()?;
@@ -29,9 +33,15 @@ fn main() -> Result<(), Box<dyn Error>> {
         reactor.read_at(&file, buffer, offset, Token::new(slot))
     };
 
+    let buffer = || match is_pooled {
+        true => pool.get().expect("as many as the depth"),
+        false => Buffer::zeroed(BLOCK),
+    };
+    let buffers: Vec<Buffer> = (0..depth).map(|_| buffer()).collect();
+
     let begin = Instant::now();
-    for slot in 0..depth as u64 {
-        start(pool.get().expect("as many as the depth"), slot)?;
+    for (slot, buffer) in (0..).zip(buffers) {
+        start(buffer, slot)?;
     }
     let (mut begun, mut ended) = (depth as u64, 0);
     while ended < reads {

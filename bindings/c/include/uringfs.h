@@ -180,6 +180,11 @@ struct uringfs_open_options {
   uint32_t flags;
   // The permissions of a new file, to which no umask applies. 0: 0644.
   uint32_t mode;
+  // 0.
+  uint32_t reserved;
+  // Switches of files, name=value, with commas between them: direct.simple_read=off. NULL: their defaults, which are
+  // the fastest. They are for measurements.
+  const char *switches;
 };
 
 // The attributes of a file.
@@ -236,6 +241,11 @@ struct uringfs_reactor_options {
   uint32_t depth;
   // URINGFS_QUEUE_AUTO or another queue.
   uint32_t queue;
+  // 0.
+  uint32_t reserved;
+  // Switches of reactors, name=value, with commas between them: ring.fixed_buffers=off. They come after the fields
+  // above. NULL: their defaults. They are for measurements.
+  const char *switches;
 };
 
 // The completion of an operation.
@@ -250,6 +260,18 @@ struct uringfs_completion {
   uint32_t reserved;
 };
 
+// A read or write of uringfs_queue_reads or uringfs_queue_writes.
+struct uringfs_transfer {
+  // The memory, as that of uringfs_queue_read or uringfs_queue_write, or a buffer of the pool.
+  void *buffer;
+  // Bytes, at most 1 GiB.
+  size_t length;
+  // Where in the file it begins.
+  uint64_t offset;
+  // That of the completion, below 2^63.
+  uint64_t user_data;
+};
+
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
@@ -258,8 +280,9 @@ extern "C" {
 const char *uringfs_version(void);
 
 // The text of the last call of this library that failed in this thread: one line that says what happened, to what, and
-// what to do. Calls that succeed do not change it, and operations that complete with an error do not set it. Valid
-// until the next failure in this thread, and until the thread ends. Never NULL.
+// what to do. It is also set by a uringfs_queue_reads or uringfs_queue_writes that queues fewer than it is asked to.
+// Other calls that succeed do not change it, and operations that complete with an error do not set it. Valid until the
+// next failure in this thread, and until the thread ends. Never NULL.
 const char *uringfs_error_text(void);
 
 // Creates a volume and opens it. `target` is the path of a file or a block device, or memory:SIZE (64m, 1g), whose
@@ -347,6 +370,16 @@ int32_t uringfs_file_discard(const struct uringfs_file *file, uint64_t offset, u
 
 // Truncates a volume's file, or extends it by a hole. Durable after uringfs_file_flush.
 int32_t uringfs_file_truncate(const struct uringfs_file *file, uint64_t size);
+
+// Allocates space for a range of a volume's file (fallocate), which grows if the range ends beyond its end, and blocks
+// until that is done. Bytes that are there stay, new ones are zeros, and writes to the range need no more space. Durable
+// after uringfs_file_flush.
+//
+// Returns 0, or a negative errno: -ENOSPC with nothing allocated, -EINVAL for an empty range, -EFBIG, -EBADF without
+// URINGFS_OPEN_WRITE, -EOPNOTSUPP for a target.
+int32_t uringfs_file_allocate(const struct uringfs_file *file,
+                              uint64_t offset,
+                              uint64_t length);
 
 // Creates a directory with these permissions, to which no umask applies. Its parent must exist.
 //
@@ -501,6 +534,26 @@ int32_t uringfs_queue_discard(const struct uringfs_reactor *reactor,
                               uint64_t offset,
                               uint64_t length,
                               uint64_t user_data);
+
+// Queues `count` reads of a file at once, with less work for each than one call a read: as uringfs_queue_read, or, if
+// `pool` is not NULL, as uringfs_queue_read_pooled.
+//
+// Returns how many of them, from the first on, are queued. They are fewer than `count` when the next one was refused,
+// and uringfs_error_text says why. If that is the first, the result is its negative errno.
+int32_t uringfs_queue_reads(const struct uringfs_reactor *reactor,
+                            const struct uringfs_file *file,
+                            const struct uringfs_pool *pool,
+                            const struct uringfs_transfer *transfers,
+                            uint32_t count);
+
+// Queues `count` writes to a file at once: as uringfs_queue_write, or, if `pool` is not NULL, as
+// uringfs_queue_write_pooled. `flags` are those of all of them. Returns as uringfs_queue_reads.
+int32_t uringfs_queue_writes(const struct uringfs_reactor *reactor,
+                             const struct uringfs_file *file,
+                             const struct uringfs_pool *pool,
+                             const struct uringfs_transfer *transfers,
+                             uint32_t count,
+                             uint32_t flags);
 
 #ifdef __cplusplus
 }  // extern "C"

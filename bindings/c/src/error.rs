@@ -7,42 +7,48 @@ use std::io;
 
 use uringfs::{Errno, Error};
 
-/// A call that fails: what it returns, and what it leaves as text.
-#[derive(Debug)]
-pub(crate) struct Failure {
-    errno: Errno,
-    text: Cow<'static, CStr>,
-}
+/// A call that fails: the errno that it returns. Its text is the last of this thread from its making on, so that a
+/// register holds what a call that succeeds moves with its result.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Failure(Errno);
 
 impl Failure {
     /// With a text that needs no memory, for failures that a loop meets often.
+    #[cold]
     pub(crate) fn fixed(errno: Errno, text: &'static CStr) -> Failure {
-        Failure { errno, text: Cow::Borrowed(text) }
+        Failure::with(errno, Cow::Borrowed(text))
     }
 
+    #[cold]
     pub(crate) fn new(errno: Errno, text: impl Into<Vec<u8>>) -> Failure {
         let mut text = text.into();
         text.retain(|byte| *byte != 0);
         let text = CString::new(text).expect("its zeros were removed");
-        Failure { errno, text: Cow::Owned(text) }
+        Failure::with(errno, Cow::Owned(text))
     }
 
     /// An argument that breaks the rules of its function.
+    #[cold]
     pub(crate) fn argument(text: &'static CStr) -> Failure {
         Failure::fixed(Errno::INVAL, text)
     }
 
     /// An operation on a file's data that failed.
+    #[cold]
     pub(crate) fn of_file(doing: &str, errno: Errno) -> Failure {
         Failure::new(errno, format!("{doing}: {}", Error::from(errno)))
     }
 
-    /// Leaves the text to this thread. Returns the negative errno.
-    pub(crate) fn report(self) -> i32 {
-        let Failure { errno, text } = self;
+    fn with(errno: Errno, text: Cow<'static, CStr>) -> Failure {
         // Without effect in a thread that is ending and has dropped its text.
         let _ = LAST_ERROR.try_with(|last| last.replace(text));
-        -errno.raw_os_error()
+        Failure(errno)
+    }
+
+    /// The negative errno.
+    #[inline(always)]
+    pub(crate) fn status(self) -> i32 {
+        -self.0.raw_os_error()
     }
 }
 
@@ -63,8 +69,9 @@ thread_local! {
 }
 
 /// The text of the last call of this library that failed in this thread: one line that says what happened, to what, and
-/// what to do. Calls that succeed do not change it, and operations that complete with an error do not set it. Valid
-/// until the next failure in this thread, and until the thread ends. Never NULL.
+/// what to do. It is also set by a uringfs_queue_reads or uringfs_queue_writes that queues fewer than it is asked to.
+/// Other calls that succeed do not change it, and operations that complete with an error do not set it. Valid until the
+/// next failure in this thread, and until the thread ends. Never NULL.
 #[unsafe(no_mangle)]
 pub extern "C" fn uringfs_error_text() -> *const c_char {
     LAST_ERROR.try_with(|last| last.borrow().as_ptr()).unwrap_or(c"the thread is ending".as_ptr())
@@ -77,7 +84,7 @@ mod tests {
     #[test]
     fn a_text_has_no_zeros() {
         let failure = Failure::new(Errno::NOENT, "a\0b");
-        assert_eq!(failure.report(), -2);
+        assert_eq!(failure.status(), -2);
         let last = LAST_ERROR.with(|last| last.borrow().clone().into_owned());
         assert_eq!(last.as_c_str(), c"ab");
     }

@@ -1,7 +1,6 @@
 //! Files: opening and closing, and the calls that block.
 
 use std::ffi::{c_char, c_void};
-use std::ptr::NonNull;
 
 use uringfs::buffer::ForeignMemory;
 use uringfs::device::{Access, Target};
@@ -13,6 +12,7 @@ use crate::error::Failure;
 use crate::handle::{Handle, Poison, call, call_free, place, store, take};
 use crate::pointers;
 use crate::sized::{self, Growing};
+use crate::switches;
 use crate::volume::VolumeHandle;
 
 /// A file that is open. Any thread may use it, also several at once. Close it once, when no other call with it runs.
@@ -60,6 +60,11 @@ pub struct COpenOptions {
     pub flags: u32,
     /// The permissions of a new file, to which no umask applies. 0: 0644.
     pub mode: u32,
+    /// 0.
+    pub reserved: u32,
+    /// Switches of files, name=value, with commas between them: direct.simple_read=off. NULL: their defaults, which are
+    /// the fastest. They are for measurements.
+    pub switches: *const c_char,
 }
 
 // SAFETY: `repr(C)`, the size first, no padding.
@@ -88,7 +93,7 @@ pub extern "C" fn uringfs_file_open(
     call(volume, |volume| {
         let path = pointers::path(path)?;
         let options = match options.is_null() {
-            true => COpenOptions { size: 0, flags: URINGFS_OPEN_READ, mode: 0 },
+            true => COpenOptions { flags: URINGFS_OPEN_READ, ..COpenOptions::new_zeroed() },
             false => sized::read(options)?,
         };
         let known = 2 * URINGFS_OPEN_DIRECT - 1;
@@ -104,6 +109,11 @@ pub extern "C" fn uringfs_file_open(
         if options.mode != 0 {
             open = open.mode(options.mode);
         }
+        let mut switches = FileOptions::new();
+        switches::apply(options.switches, FileOptions::SWITCHES, |name, value| {
+            switches.set(name, value)
+        })?;
+        let open = open.switches(switches);
         place(file, || {
             let file = open.open(volume.volume(), path)?;
             Ok(FileHandle { poison: Poison::default(), file })
@@ -216,19 +226,6 @@ pub extern "C" fn uringfs_file_flush(file: Option<&FileHandle>, flags: u32) -> i
     call(file, |handle| done(flush(&handle.file, flags)?.wait(), "cannot make the file durable"))
 }
 
-/// Discards the content of a range, and blocks until that is done: whole blocks of a volume's file become free, and
-/// read as zeros. Of a target the content is undefined afterwards, and the error is -EOPNOTSUPP if it has no discard.
-#[unsafe(no_mangle)]
-pub extern "C" fn uringfs_file_discard(file: Option<&FileHandle>, offset: u64, length: u64) -> i32 {
-    call(file, |handle| done(handle.file.discard(offset, length).wait(), "cannot discard"))
-}
-
-/// Truncates a volume's file, or extends it by a hole. Durable after uringfs_file_flush.
-#[unsafe(no_mangle)]
-pub extern "C" fn uringfs_file_truncate(file: Option<&FileHandle>, size: u64) -> i32 {
-    call(file, |handle| done(handle.file.set_len(size).wait(), "cannot change the size"))
-}
-
 thread_local! {
     static MEMORY: ForeignMemory = ForeignMemory::default();
 }
@@ -237,40 +234,20 @@ thread_local! {
 fn foreign(pointer: *mut u8, length: usize) -> Result<Buffer, Failure> {
     let address = pointers::address(pointer, length)?;
     let memory = MEMORY.try_with(ForeignMemory::clone).unwrap_or_default();
-    in_foreign(&memory, address, length)
+    // SAFETY: the caller leaves the memory to the call until it returns, as the header says.
+    unsafe { memory.buffer(address, length) }.ok_or_else(too_long)
 }
 
 /// The same for memory that is only read.
 fn constant(pointer: *const u8, length: usize) -> Result<Buffer, Failure> {
     let address = pointers::address(pointer, length)?;
     let memory = MEMORY.try_with(ForeignMemory::clone).unwrap_or_default();
-    in_constant(&memory, address, length)
-}
-
-/// The caller's memory as a buffer.
-#[inline(always)]
-pub(crate) fn in_foreign(
-    memory: &ForeignMemory,
-    address: NonNull<u8>,
-    length: usize,
-) -> Result<Buffer, Failure> {
-    // SAFETY: the caller leaves the memory to the operation until it has completed, as the header says.
-    unsafe { memory.buffer(address, length) }.ok_or_else(too_long)
-}
-
-/// The same for memory that is only read.
-#[inline(always)]
-pub(crate) fn in_constant(
-    memory: &ForeignMemory,
-    address: NonNull<u8>,
-    length: usize,
-) -> Result<Buffer, Failure> {
     // SAFETY: as above.
     unsafe { memory.read_only(address, length) }.ok_or_else(too_long)
 }
 
 #[cold]
-fn too_long() -> Failure {
+pub(crate) fn too_long() -> Failure {
     Failure::argument(c"an operation moves at most 1 GiB: do it in parts")
 }
 
@@ -347,6 +324,6 @@ fn count(result: Result<usize, Errno>, doing: &str) -> Result<i64, Failure> {
     }
 }
 
-fn done(result: Result<(), Errno>, doing: &str) -> Result<i32, Failure> {
+pub(crate) fn done(result: Result<(), Errno>, doing: &str) -> Result<i32, Failure> {
     result.map(|()| 0).map_err(|errno| Failure::of_file(doing, errno))
 }

@@ -30,12 +30,14 @@ pub(crate) trait Status {
 }
 
 impl Status for i32 {
+    #[inline(always)]
     fn from_errno(negative: i32) -> i32 {
         negative
     }
 }
 
 impl Status for i64 {
+    #[inline(always)]
     fn from_errno(negative: i32) -> i64 {
         negative.into()
     }
@@ -116,12 +118,13 @@ pub(crate) fn take<H>(handle: *mut H) -> Option<Box<H>> {
     (!handle.is_null()).then(|| unsafe { Box::from_raw(handle) })
 }
 
-#[cold]
+#[inline(always)]
 fn failed<S: Status>(failure: Failure) -> S {
-    S::from_errno(failure.report())
+    S::from_errno(failure.status())
 }
 
 #[cold]
+#[inline(never)]
 fn panicked<S: Status>(panic: Box<dyn Any + Send>) -> S {
     let message = match panic.downcast::<String>() {
         Ok(message) => *message,

@@ -11,6 +11,9 @@
 #[cfg(debug_assertions)]
 mod planted;
 
+// Reads and writes that one call queues, from an array.
+mod transfers;
+
 // Operations that are queued on a reactor.
 mod queue;
 
@@ -19,6 +22,9 @@ mod reactor;
 
 // Names: directories, renames, attributes.
 mod directory;
+
+// The space of files.
+mod space;
 
 // Files: opening and closing, and the calls that block.
 mod file;
@@ -32,8 +38,14 @@ mod volume;
 // Checks, panics, results.
 mod handle;
 
+// Which thread this is.
+mod thread;
+
 // Structs that carry their size.
 mod sized;
+
+// Lists of switches.
+mod switches;
 
 // Strings, memory and arrays of C.
 mod pointers;
@@ -52,5 +64,7 @@ pub use planted::*;
 pub use pool::*;
 pub use queue::*;
 pub use reactor::*;
+pub use space::*;
+pub use transfers::*;
 pub use version::*;
 pub use volume::*;

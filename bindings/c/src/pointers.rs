@@ -31,11 +31,20 @@ pub(crate) fn address(pointer: *const u8, length: usize) -> Result<NonNull<u8>, 
     }
 }
 
+/// Loads an element of an array of C.
+#[inline(always)]
+pub(crate) fn load_at<T: Copy>(array: *const T, index: usize) -> T {
+    // SAFETY: the caller has compared the index with the length that C has passed with the array.
+    let element = unsafe { array.add(index) };
+    // SAFETY: as above. C has initialized the array.
+    unsafe { element.read() }
+}
+
 /// Stores a value in an array of C.
 #[inline(always)]
-pub(crate) fn store_at<T: Copy>(array: *mut T, index: u32, value: T) {
+pub(crate) fn store_at<T: Copy>(array: *mut T, index: usize, value: T) {
     // SAFETY: the caller has compared the index with the length that C has passed with the array.
-    let element = unsafe { array.add(index as usize) };
+    let element = unsafe { array.add(index) };
     // SAFETY: as above. What was there is no value that would be dropped.
     unsafe { element.write(value) };
 }

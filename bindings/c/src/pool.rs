@@ -3,6 +3,7 @@
 use std::ffi::c_void;
 use std::ptr::{self, NonNull};
 
+use uringfs::buffer::RawPool;
 use uringfs::{Buffer, BufferPool, Errno};
 
 use crate::error::Failure;
@@ -13,7 +14,7 @@ use crate::handle::{Handle, Poison, call, call_free, store, take};
 #[derive(Debug)]
 pub struct PoolHandle {
     poison: Poison,
-    pool: BufferPool,
+    pool: RawPool,
     count: usize,
 }
 
@@ -35,15 +36,14 @@ impl PoolHandle {
         let buffer = NonNull::new(address.cast()).and_then(|address| {
             // SAFETY: `uringfs_pool_get` gave the buffer up. The caller has it, as the header says, so it is neither in
             // flight nor returned.
-            unsafe { self.pool.buffer_from_raw(address) }
+            unsafe { self.pool.buffer(address, length) }
         });
-        let Some(mut buffer) = buffer else {
-            return Err(Failure::argument(
+        match buffer {
+            Some(buffer) => Ok(buffer),
+            None => Err(Failure::argument(
                 c"the memory is no buffer of the pool: pass what uringfs_pool_get returned",
-            ));
-        };
-        buffer.truncate(length);
-        Ok(buffer)
+            )),
+        }
     }
 }
 
@@ -55,7 +55,8 @@ pub extern "C" fn uringfs_pool_create(
     pool: Option<&mut *mut PoolHandle>,
 ) -> i32 {
     store(pool, || {
-        Ok(PoolHandle { poison: Poison::default(), pool: BufferPool::new(length, count)?, count })
+        let pool = RawPool::new(BufferPool::new(length, count)?);
+        Ok(PoolHandle { poison: Poison::default(), pool, count })
     })
 }
 
@@ -64,7 +65,7 @@ pub extern "C" fn uringfs_pool_create(
 pub extern "C" fn uringfs_pool_get(pool: Option<&PoolHandle>) -> *mut c_void {
     let mut buffer = ptr::null_mut();
     call(pool, |handle| {
-        if let Some(free) = handle.pool.get() {
+        if let Some(free) = handle.pool.pool().get() {
             buffer = free.into_raw().as_ptr().cast();
         }
         Ok(0)
@@ -87,7 +88,7 @@ pub extern "C" fn uringfs_pool_put(pool: Option<&PoolHandle>, buffer: *mut c_voi
 pub extern "C" fn uringfs_pool_close(pool: *mut PoolHandle) -> i32 {
     call_free(|| {
         let Some(handle) = take(pool) else { return Ok(0) };
-        if handle.pool.available() < handle.count {
+        if handle.pool.pool().available() < handle.count {
             // It stays C's.
             let _ = Box::into_raw(handle);
             return Err(Failure::fixed(

@@ -2,11 +2,10 @@
 
 use std::ffi::c_void;
 
-use uringfs::device::Payload;
 use uringfs::{Buffer, SubmitError, Token, Tokens};
 
 use crate::error::Failure;
-use crate::file::{FileHandle, WriteKind, append, flush, in_constant, in_foreign};
+use crate::file::{FileHandle, WriteKind, append, flush};
 use crate::handle::{call, check};
 use crate::pointers;
 use crate::pool::PoolHandle;
@@ -30,9 +29,8 @@ pub extern "C" fn uringfs_queue_read(
 ) -> i32 {
     call(reactor, |handle| {
         let (file, token) = (check(file)?, token(user_data)?);
-        let buffer =
-            in_foreign(handle.memory(), pointers::address(buffer.cast(), length)?, length)?;
-        queued(handle.reactor().read_at(file.file(), buffer, offset, token))
+        let buffer = handle.foreign(pointers::address(buffer.cast(), length)?, length)?;
+        queued(handle, handle.reactor().read_at(file.file(), buffer, offset, token))
     })
 }
 
@@ -50,7 +48,7 @@ pub extern "C" fn uringfs_queue_read_pooled(
     call(reactor, |handle| {
         let (file, token) = (check(file)?, token(user_data)?);
         let buffer = check(pool)?.take(buffer, length)?;
-        queued(handle.reactor().read_at(file.file(), buffer, offset, token))
+        queued(handle, handle.reactor().read_at(file.file(), buffer, offset, token))
     })
 }
 
@@ -69,8 +67,7 @@ pub extern "C" fn uringfs_queue_write(
     call(reactor, |handle| {
         let (file, token) = (check(file)?, token(user_data)?);
         let kind = WriteKind::from_flags(flags)?;
-        let buffer =
-            in_constant(handle.memory(), pointers::address(buffer.cast(), length)?, length)?;
+        let buffer = handle.constant(pointers::address(buffer.cast(), length)?, length)?;
         write(handle, file, kind, buffer, offset, token)
     })
 }
@@ -108,9 +105,8 @@ pub extern "C" fn uringfs_queue_append(
 ) -> i32 {
     call(reactor, |handle| {
         let (file, token) = (check(file)?, token(user_data)?);
-        let buffer =
-            in_constant(handle.memory(), pointers::address(buffer.cast(), length)?, length)?;
-        queued(handle.reactor().start(append(file.file(), buffer, flags)?, token))
+        let buffer = handle.constant(pointers::address(buffer.cast(), length)?, length)?;
+        queued(handle, handle.reactor().start(append(file.file(), buffer, flags)?, token))
     })
 }
 
@@ -125,7 +121,7 @@ pub extern "C" fn uringfs_queue_flush(
 ) -> i32 {
     call(reactor, |handle| {
         let (file, token) = (check(file)?, token(user_data)?);
-        queued(handle.reactor().start(flush(file.file(), flags)?, token))
+        queued(handle, handle.reactor().start(flush(file.file(), flags)?, token))
     })
 }
 
@@ -140,7 +136,7 @@ pub extern "C" fn uringfs_queue_discard(
 ) -> i32 {
     call(reactor, |handle| {
         let (file, token) = (check(file)?, token(user_data)?);
-        queued(handle.reactor().start(file.file().discard(offset, length), token))
+        queued(handle, handle.reactor().start(file.file().discard(offset, length), token))
     })
 }
 
@@ -155,26 +151,25 @@ fn write(
     token: Token,
 ) -> Result<i32, Failure> {
     let (reactor, file) = (handle.reactor(), file.file());
-    queued(match kind {
-        WriteKind::Volatile => reactor.write_at(file, buffer, offset, token),
-        kind => reactor.start(kind.write(file, buffer, offset), token),
-    })
+    match kind {
+        WriteKind::Volatile => queued(handle, reactor.write_at(file, buffer, offset, token)),
+        kind => queued(handle, reactor.start(kind.write(file, buffer, offset), token)),
+    }
 }
 
-/// What became of an operation. The memory of one that is refused is the caller's again.
+/// The result of an operation that is begun. The memory of one that is refused is the caller's again.
 #[inline(always)]
-fn queued(begun: Result<(), SubmitError>) -> Result<i32, Failure> {
+fn queued(handle: &ReactorHandle, begun: Result<(), SubmitError>) -> Result<i32, Failure> {
     match begun {
         Ok(()) => Ok(0),
-        Err(refusal) => Err(not_queued(refusal)),
+        Err(refusal) => Err(not_queued(handle, refusal)),
     }
 }
 
 #[cold]
-fn not_queued(refusal: SubmitError) -> Failure {
-    let errno = refusal.error;
-    if let Payload::Buffer(buffer) = refusal.payload {
-        buffer.into_raw();
-    }
-    refused(errno)
+#[inline(never)]
+pub(crate) fn not_queued(handle: &ReactorHandle, refusal: SubmitError) -> Failure {
+    let SubmitError { error, payload, .. } = refusal;
+    handle.give_back(payload);
+    refused(error)
 }

@@ -1,29 +1,32 @@
 //! Reactors: a thread's event loop. Queues take operations, a reap returns their completions.
 
 use std::cell::Cell;
-use std::ffi::c_int;
+use std::ffi::{c_char, c_int};
 use std::fmt;
-use std::mem;
 use std::os::fd::AsRawFd;
+use std::ptr::NonNull;
 use std::time::Duration;
 
-use uringfs::buffer::ForeignMemory;
+use uringfs::buffer::ForeignBuffers;
 use uringfs::device::Payload;
-use uringfs::reactor::{Effect, QueueKind};
-use uringfs::{Errno, Reactor, ReactorOptions, Token};
+use uringfs::reactor::{Completions, Effect, QueueKind, TakeCompletion};
+use uringfs::{Buffer, Completion, Errno, Reactor, ReactorOptions, Token};
 use zerocopy::FromZeros;
 
 use crate::error::Failure;
+use crate::file::too_long;
 use crate::handle::{Handle, Poison, call, call_free, store, take};
 use crate::pointers::store_at;
 use crate::sized::{self, Growing};
+use crate::switches;
+use crate::thread::this_thread;
 
 /// A reactor: the event loop of the thread that has created it. Only this thread may use it: other threads get -EPERM.
 pub struct ReactorHandle {
     poison: Poison,
-    thread: libc::pthread_t,
+    thread: usize,
     /// Of its own, so that threads share no counter.
-    memory: ForeignMemory,
+    memory: ForeignBuffers,
     reactor: Reactor,
     /// A loop of the caller watches its descriptor.
     is_watched: Cell<bool>,
@@ -53,16 +56,31 @@ impl ReactorHandle {
         &self.reactor
     }
 
+    /// The caller's memory as the buffer of an operation.
     #[inline(always)]
-    pub(crate) fn memory(&self) -> &ForeignMemory {
-        &self.memory
+    pub(crate) fn foreign(&self, address: NonNull<u8>, length: usize) -> Result<Buffer, Failure> {
+        // SAFETY: the caller leaves the memory to the operation until it has completed, as the header says.
+        unsafe { self.memory.buffer(address, length) }.ok_or_else(too_long)
     }
-}
 
-#[inline(always)]
-fn this_thread() -> libc::pthread_t {
-    // SAFETY: it has no conditions.
-    unsafe { libc::pthread_self() }
+    /// The same for memory that is only read.
+    #[inline(always)]
+    pub(crate) fn constant(&self, address: NonNull<u8>, length: usize) -> Result<Buffer, Failure> {
+        // SAFETY: as above.
+        unsafe { self.memory.read_only(address, length) }.ok_or_else(too_long)
+    }
+
+    /// Gives the memory of an operation that has ended to the caller, who knows its address.
+    #[inline(always)]
+    pub(crate) fn give_back(&self, memory: Payload) {
+        match memory {
+            Payload::Buffer(buffer) if buffer.is_of_pool() => {
+                buffer.into_raw();
+            }
+            Payload::Buffer(buffer) => self.memory.take_back(buffer),
+            Payload::Buffers(_) | Payload::Length(_) => {}
+        }
+    }
 }
 
 #[cold]
@@ -91,6 +109,11 @@ pub struct CReactorOptions {
     pub depth: u32,
     /// URINGFS_QUEUE_AUTO or another queue.
     pub queue: u32,
+    /// 0.
+    pub reserved: u32,
+    /// Switches of reactors, name=value, with commas between them: ring.fixed_buffers=off. They come after the fields
+    /// above. NULL: their defaults. They are for measurements.
+    pub switches: *const c_char,
 }
 
 // SAFETY: `repr(C)`, the size first, no padding.
@@ -147,10 +170,13 @@ pub extern "C" fn uringfs_reactor_create(
             depth @ 1..=16384 => reactor = reactor.depth(depth),
             _ => return Err(Failure::argument(c"the depth of a reactor is 1 to 16384")),
         }
+        switches::apply(options.switches, ReactorOptions::SWITCHES, |name, value| {
+            reactor.set(name, value)
+        })?;
         Ok(ReactorHandle {
             poison: Poison::default(),
             thread: this_thread(),
-            memory: ForeignMemory::default(),
+            memory: ForeignBuffers::default(),
             reactor: Reactor::new(reactor)?,
             is_watched: Cell::new(false),
         })
@@ -180,37 +206,77 @@ pub extern "C" fn uringfs_reactor_reap(
     max: u32,
     timeout_ns: i64,
 ) -> i32 {
-    call(reactor, |handle| {
-        let max = max.min(i32::MAX as u32);
-        if min > max || completions.is_null() && max > 0 {
-            return Err(Failure::argument(
-                c"the array of completions is NULL, or shorter than the minimum",
-            ));
+    call(reactor, |handle| reap(handle, completions, min, max, timeout_ns))
+}
+
+/// Out of line, so that its arguments are in registers: the closure of the call would have them in memory.
+#[inline(never)]
+fn reap(
+    handle: &ReactorHandle,
+    completions: *mut CCompletion,
+    min: u32,
+    max: u32,
+    timeout_ns: i64,
+) -> Result<i32, Failure> {
+    let max = max.min(i32::MAX as u32);
+    if min > max || completions.is_null() && max > 0 {
+        return Err(Failure::argument(
+            c"the array of completions is NULL, or shorter than the minimum",
+        ));
+    }
+    if min == 0 && handle.is_watched.get() {
+        handle.reactor.turn().map_err(refused)?;
+    }
+    match u64::try_from(timeout_ns) {
+        Ok(timeout) if min > 0 => {
+            reap_within(handle, completions, min, max, Duration::from_nanos(timeout))
         }
-        if min == 0 && handle.is_watched.get() {
-            handle.reactor.turn().map_err(refused)?;
-        }
-        let timeout = u64::try_from(timeout_ns).ok().map(Duration::from_nanos);
-        let timeout = if min == 0 { None } else { timeout };
-        let mut completed = handle.reactor.completions(min as usize, timeout).map_err(refused)?;
-        let mut taken = 0;
-        while taken < max {
-            let Some(completion) = completed.next() else { break };
-            let (result, effect) = match completion.result() {
-                Ok(moved) => (moved.cast_signed(), URINGFS_EFFECT_DONE),
-                Err(errno) => (-i64::from(errno.raw_os_error()), effect_of(completion.effect())),
-            };
-            let user_data = completion.token().get();
-            store_at(completions, taken, CCompletion { user_data, result, effect, reserved: 0 });
-            // The memory is the caller's again.
-            match completion.payload() {
-                Payload::Buffer(buffer) if buffer.is_of_pool() => mem::forget(completion),
-                _ => drop(completion),
-            }
-            taken += 1;
-        }
-        Ok(taken.cast_signed())
-    })
+        _ => deliver(handle, handle.reactor.completions(min as usize, None), completions, max),
+    }
+}
+
+/// Out of line: a wait without a timeout, of which there are many, then has none to keep.
+#[cold]
+#[inline(never)]
+fn reap_within(
+    handle: &ReactorHandle,
+    completions: *mut CCompletion,
+    min: u32,
+    max: u32,
+    timeout: Duration,
+) -> Result<i32, Failure> {
+    deliver(handle, handle.reactor.completions(min as usize, Some(timeout)), completions, max)
+}
+
+/// Stores completions in the array. Returns their number.
+#[inline(always)]
+fn deliver(
+    handle: &ReactorHandle,
+    completed: Result<Completions<'_>, Errno>,
+    completions: *mut CCompletion,
+    max: u32,
+) -> Result<i32, Failure> {
+    let mut delivery = Delivery { handle, completions };
+    Ok(completed.map_err(refused)?.take_each(max as usize, &mut delivery) as i32)
+}
+
+/// Stores completions in an array that has room for them.
+struct Delivery<'h> {
+    handle: &'h ReactorHandle,
+    completions: *mut CCompletion,
+}
+
+impl TakeCompletion for Delivery<'_> {
+    #[inline(always)]
+    fn take(&mut self, number: usize, completion: Completion) {
+        let (result, effect) = match completion.result() {
+            Ok(moved) => (moved.cast_signed(), URINGFS_EFFECT_DONE),
+            Err(errno) => (-i64::from(errno.raw_os_error()), effect_of(completion.effect())),
+        };
+        let user_data = completion.token().get();
+        store_at(self.completions, number, CCompletion { user_data, result, effect, reserved: 0 });
+        self.handle.give_back(completion.into_payload());
+    }
 }
 
 /// A descriptor that is readable when there is something to do, for epoll and the like: then call uringfs_reactor_reap

@@ -121,7 +121,7 @@ mod tests {
 
     fn read_newer(size: u32, third: u64) -> Result<Options, i32> {
         let newer = Newer { known: Options { size, first: 1, second: 2 }, third };
-        read(ptr::from_ref(&newer).cast::<Options>()).map_err(Failure::report)
+        read(ptr::from_ref(&newer).cast::<Options>()).map_err(Failure::status)
     }
 
     #[test]
@@ -153,7 +153,7 @@ mod tests {
             assert_eq!((newer.known.first, newer.known.second, newer.third), expected);
         }
         let mut small = Options { size: 4, first: 9, second: 9 };
-        assert_eq!(write(&mut small, result).unwrap_err().report(), -Errno::INVAL.raw_os_error());
+        assert_eq!(write(&mut small, result).unwrap_err().status(), -Errno::INVAL.raw_os_error());
         assert!(write(ptr::null_mut(), result).is_err());
     }
 }

@@ -55,7 +55,7 @@ mod slots;
 pub use buffer::{ALIGNMENT, Buffer, MAX_LENGTH};
 pub use io_buf::{IoBuf, IoBufMut, OpMemory, TooLong};
 pub use pool::{Acquire, BufferPool, VisitUnreaped, set_visit_unreaped};
-pub use raw::ForeignMemory;
+pub use raw::{ForeignBuffers, ForeignMemory, RawPool};
 pub use region::{Backing, Region, RegionId};
 pub use shared::{Registration, SharedMemory};
 pub use slab::{

@@ -126,6 +126,11 @@ impl BufferPool {
         self.slots().begins_at(start)
     }
 
+    /// The distance of two buffers, and that of the first one and the end of the last one, in bytes.
+    pub(crate) fn stride_and_bytes(&self) -> (usize, usize) {
+        self.slots().stride_and_bytes()
+    }
+
     #[inline]
     fn slots(&self) -> &Slots {
         self.region.slots.as_ref().expect("a pool's region is divided into slots")

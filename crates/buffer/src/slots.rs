@@ -162,14 +162,13 @@ impl Slots {
     }
 
     /// True if a slot begins at this offset in the region.
-    #[inline]
     pub(crate) fn begins_at(&self, offset: usize) -> bool {
-        // Most strides are powers of two, and a division takes as long as ten other instructions.
-        let is_begin = match self.stride.is_power_of_two() {
-            true => offset & (self.stride - 1) == 0,
-            false => offset.is_multiple_of(self.stride),
-        };
-        is_begin && offset < self.stride * self.slots.len()
+        offset.is_multiple_of(self.stride) && offset < self.stride * self.slots.len()
+    }
+
+    /// The distance of two slots, and bytes of all of them.
+    pub(crate) fn stride_and_bytes(&self) -> (usize, usize) {
+        (self.stride, self.stride * self.slots.len())
     }
 
     fn offset_of(&self, number: u32) -> usize {

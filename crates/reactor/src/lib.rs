@@ -38,7 +38,7 @@ pub use counters::{Counter, Counters, total};
 pub use descriptor::run_command;
 pub use event_loop::batch::{BatchAddresses, LocateBatch, RequestBatch};
 pub use event_loop::blocking::{OperationsInFlight, operations_in_flight};
-pub use event_loop::completions::Completions;
+pub use event_loop::completions::{Completions, TakeCompletion};
 pub use event_loop::core::{ReactorCore, current};
 pub use event_loop::handle::ReactorHandle;
 pub use event_loop::operation::{AdmissionPermit, Operation, RequestFuture, RequestSpec};

@@ -18,6 +18,7 @@ page!(cache, "../../../docs/guide/cache.md");
 page!(tokio_service, "../../../docs/guide/tokio.md");
 page!(cancellation, "../../../docs/guide/cancellation.md");
 page!(thread_per_core, "../../../docs/guide/thread-per-core.md");
+page!(object_store, "../../../docs/guide/object-store.md");
 page!(nvme, "../../../docs/guide/nvme.md");
 page!(ublk, "../../../docs/guide/ublk.md");
 page!(vhost_user, "../../../docs/guide/vhost-user.md");

@@ -105,6 +105,16 @@ impl Program {
         self.run_by(Command::new(self.path()), arguments)
     }
 
+    /// Runs the program in this folder. Returns what it prints.
+    ///
+    /// # Panics
+    /// With what it prints, when it fails.
+    pub fn run_in(&self, folder: &Path) -> String {
+        let mut command = Command::new(self.path());
+        command.current_dir(folder);
+        self.run_by::<&str>(command, [])
+    }
+
     /// Runs the program by another one, whose options are there.
     pub fn run_under<S: AsRef<OsStr>>(
         &self,

@@ -8,8 +8,18 @@ use std::process::Command;
 use crate::harness::{Language, Library, declared_functions, folder, run, run_compiler};
 
 /// The sources with exported functions, in the order of the header.
-const SOURCES: [&str; 8] =
-    ["version", "error", "volume", "file", "directory", "pool", "reactor", "queue"];
+const SOURCES: [&str; 10] = [
+    "version",
+    "error",
+    "volume",
+    "file",
+    "space",
+    "directory",
+    "pool",
+    "reactor",
+    "queue",
+    "transfers",
+];
 
 #[test]
 fn the_committed_header_is_the_one_that_the_sources_make() {

@@ -4,5 +4,6 @@ mod calls;
 mod examples;
 mod header;
 mod install;
+mod pages;
 
 mod harness;

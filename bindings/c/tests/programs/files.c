@@ -30,6 +30,13 @@ static void bytes_are_moved_at_any_offset(uint32_t further_flags) {
     EXPECT_OK(memcmp(read, "\0\0\0\0\0\0\0\0", 8));
     EXPECT_OK(uringfs_file_truncate(file, 70));
     EXPECT_EQ(uringfs_file_size(file), 70);
+    EXPECT_OK(uringfs_file_allocate(file, 0, 8192));
+    EXPECT_EQ(uringfs_file_size(file), 8192);
+    EXPECT_EQ(uringfs_file_read(file, read, 8, 8184), 8);
+    EXPECT_OK(memcmp(read, "\0\0\0\0\0\0\0\0", 8));
+    EXPECT_EQ(uringfs_file_allocate(file, 0, 0), -EINVAL);
+    EXPECT_EQ(uringfs_file_allocate(file, 0, 1 << 30), -ENOSPC);
+    EXPECT_TEXT("cannot allocate space");
     EXPECT_OK(uringfs_file_close(file));
     EXPECT_OK(uringfs_volume_close(volume));
 }
@@ -62,6 +69,13 @@ static void what_is_wrong_is_refused(void) {
     EXPECT_EQ(uringfs_file_open(volume, "/file", &options, &file), -EINVAL);
     options.flags = 0;
     EXPECT_EQ(uringfs_file_open(volume, "/file", &options, &file), -EINVAL);
+    options.flags = URINGFS_OPEN_READ;
+    options.switches = "direct.write_lock=exclusive,buffered.readahead=0";
+    EXPECT_OK(uringfs_file_open(volume, "/file", &options, &file));
+    EXPECT_OK(uringfs_file_close(file));
+    options.switches = "reactor.depth=1";
+    EXPECT_EQ(uringfs_file_open(volume, "/file", &options, &file), -EINVAL);
+    EXPECT_TEXT("those are direct.simple_read");
     EXPECT_OK(uringfs_volume_close(volume));
 }
 
@@ -75,6 +89,7 @@ static void a_target_is_one_file(void) {
     EXPECT_EQ(uringfs_file_read(file, read, 5, 4095), 5);
     EXPECT_OK(memcmp(read, "hello", 5));
     EXPECT_EQ(uringfs_file_append(file, "end", 3, 0), -EOPNOTSUPP);
+    EXPECT_EQ(uringfs_file_allocate(file, 0, 4096), -EOPNOTSUPP);
     EXPECT_OK(uringfs_file_close(file));
 }
 

@@ -26,6 +26,9 @@ int main(void) {
     struct uringfs_completion completion;
     EXPECT_EQ(uringfs_reactor_reap(reactor, &completion, 1, 1, -1), -ENOTRECOVERABLE);
     EXPECT_EQ(uringfs_queue_read(reactor, file, bytes, 5, 0, 1), -ENOTRECOVERABLE);
+    struct uringfs_transfer transfer = {.buffer = bytes, .length = 5, .user_data = 1};
+    EXPECT_EQ(uringfs_queue_reads(reactor, file, NULL, &transfer, 1), -ENOTRECOVERABLE);
+    EXPECT_EQ(uringfs_queue_writes(reactor, file, NULL, &transfer, 1, 0), -ENOTRECOVERABLE);
     EXPECT_OK(uringfs_reactor_close(reactor));
 
     EXPECT_OK(uringfs_file_close(file));

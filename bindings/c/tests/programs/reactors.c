@@ -126,6 +126,119 @@ static void a_pools_buffers_are_moved_in_batches(struct uringfs_volume *volume, 
     EXPECT_OK(uringfs_file_close(file));
 }
 
+// The transfers of these blocks, with their numbers.
+static void fill_transfers(struct uringfs_transfer *transfers, char **buffers, uint32_t count) {
+    for (uint32_t i = 0; i < count; i++) {
+        transfers[i] = (struct uringfs_transfer){
+            .buffer = buffers[i], .length = BLOCK, .offset = (uint64_t)i * BLOCK, .user_data = i};
+    }
+}
+
+// Reaps so many transfers of whole blocks, each of which completes once.
+static void complete_all(struct uringfs_reactor *reactor, uint32_t count) {
+    struct uringfs_completion completions[BLOCKS];
+    char seen[BLOCKS] = {0};
+    EXPECT_EQ(uringfs_reactor_reap(reactor, completions, count, BLOCKS, -1), count);
+    for (uint32_t i = 0; i < count; i++) {
+        EXPECT_EQ(completions[i].result, BLOCK);
+        EXPECT(!seen[completions[i].user_data]++);
+    }
+}
+
+// Writes and reads all blocks by arrays, of a pool or without one, and expects what was written.
+static void move_in_arrays(struct uringfs_reactor *reactor, struct uringfs_file *file, struct uringfs_pool *pool,
+                           char **buffers, uint32_t flags, char round) {
+    struct uringfs_transfer transfers[BLOCKS];
+    fill_transfers(transfers, buffers, BLOCKS);
+    for (int i = 0; i < BLOCKS; i++) {
+        memset(buffers[i], i ^ round, BLOCK);
+    }
+    EXPECT_EQ(uringfs_queue_writes(reactor, file, pool, transfers, BLOCKS, flags), BLOCKS);
+    complete_all(reactor, BLOCKS);
+    for (int i = 0; i < BLOCKS; i++) {
+        memset(buffers[i], 0xff, BLOCK);
+    }
+    EXPECT_EQ(uringfs_queue_reads(reactor, file, pool, transfers, BLOCKS), BLOCKS);
+    complete_all(reactor, BLOCKS);
+    for (int i = 0; i < BLOCKS; i++) {
+        EXPECT_EQ(buffers[i][0], (char)(i ^ round));
+        EXPECT_OK(memcmp(buffers[i], buffers[i] + 1, BLOCK - 1));
+    }
+}
+
+static void transfers_are_queued_in_arrays(struct uringfs_volume *volume, uint32_t queue) {
+    struct uringfs_reactor *reactor = new_reactor(queue, 0);
+    struct uringfs_file *file = new_file(volume, "/arrays", URINGFS_OPEN_DIRECT);
+    struct uringfs_pool *pool;
+    EXPECT_OK(uringfs_pool_create(BLOCK, BLOCKS, &pool));
+    static _Alignas(4096) char memory[BLOCKS][BLOCK];
+    char *pooled[BLOCKS], *own[BLOCKS];
+    for (int i = 0; i < BLOCKS; i++) {
+        pooled[i] = uringfs_pool_get(pool);
+        own[i] = memory[i];
+    }
+    move_in_arrays(reactor, file, pool, pooled, 0, 1);
+    move_in_arrays(reactor, file, NULL, own, 0, 2);
+    move_in_arrays(reactor, file, pool, pooled, URINGFS_WRITE_DURABLE, 3);
+    move_in_arrays(reactor, file, NULL, own, URINGFS_WRITE_ATOMIC, 4);
+
+    struct uringfs_transfer transfers[BLOCKS];
+    fill_transfers(transfers, pooled, BLOCKS);
+    EXPECT_EQ(uringfs_queue_reads(reactor, file, pool, transfers, 0), 0);
+    EXPECT_EQ(uringfs_queue_reads(reactor, file, pool, NULL, 0), 0);
+    EXPECT_EQ(uringfs_queue_reads(reactor, file, pool, NULL, 1), -EINVAL);
+    EXPECT_EQ(uringfs_queue_reads(reactor, NULL, pool, transfers, 1), -EINVAL);
+    EXPECT_EQ(uringfs_queue_writes(reactor, file, pool, transfers, 1, 8), -EINVAL);
+    // Those before the first that is refused are queued.
+    transfers[3].user_data = UINT64_C(1) << 63;
+    EXPECT_EQ(uringfs_queue_reads(reactor, file, pool, transfers, BLOCKS), 3);
+    EXPECT_TEXT("user_data");
+    complete_all(reactor, 3);
+    EXPECT_EQ(uringfs_queue_reads(reactor, file, pool, transfers + 3, 1), -EINVAL);
+    transfers[2].length = BLOCK + 1;
+    EXPECT_EQ(uringfs_queue_writes(reactor, file, pool, transfers, BLOCKS, 0), 2);
+    EXPECT_TEXT("the length is over");
+    complete_all(reactor, 2);
+    transfers[1].buffer = memory;
+    EXPECT_EQ(uringfs_queue_reads(reactor, file, pool, transfers, BLOCKS), 1);
+    EXPECT_TEXT("no buffer of the pool");
+    complete_all(reactor, 1);
+    fill_transfers(transfers, own, BLOCKS);
+    transfers[1].length = SIZE_MAX;
+    EXPECT_EQ(uringfs_queue_reads(reactor, file, NULL, transfers, BLOCKS), 1);
+    EXPECT_TEXT("1 GiB");
+    complete_all(reactor, 1);
+    EXPECT_OK(uringfs_reactor_close(reactor));
+
+    // As much as the depth allows, and the rest after a reap. Reads of unaligned memory are counted.
+    reactor = new_reactor(queue, 4);
+    fill_transfers(transfers, own, BLOCKS);
+    for (int i = 0; i < BLOCKS; i++) {
+        transfers[i].buffer = own[i] + 1;
+        transfers[i].length = 8;
+    }
+    int queued = 0;
+    while (queued < BLOCKS) {
+        int more = uringfs_queue_reads(reactor, file, NULL, transfers + queued, BLOCKS - queued);
+        EXPECT(more >= 1 && more < BLOCKS);
+        queued += more;
+        if (queued < BLOCKS) {
+            EXPECT_TEXT("reap completions first");
+        }
+        struct uringfs_completion completions[BLOCKS];
+        EXPECT_EQ(uringfs_reactor_reap(reactor, completions, more, BLOCKS, -1), more);
+        for (int i = 0; i < more; i++) {
+            EXPECT_EQ(completions[i].result, 8);
+        }
+    }
+    EXPECT_OK(uringfs_reactor_close(reactor));
+    for (int i = 0; i < BLOCKS; i++) {
+        EXPECT_OK(uringfs_pool_put(pool, pooled[i]));
+    }
+    EXPECT_OK(uringfs_pool_close(pool));
+    EXPECT_OK(uringfs_file_close(file));
+}
+
 // The descriptor says when there is something to reap.
 static void a_loop_of_the_caller_is_told(struct uringfs_volume *volume, uint32_t queue) {
     struct uringfs_reactor *reactor = new_reactor(queue, 0);
@@ -158,6 +271,7 @@ static void *use_in_another_thread(void *reactor) {
     EXPECT_EQ(uringfs_reactor_reap(reactor, &completion, 1, 1, -1), -EPERM);
     EXPECT_EQ(uringfs_reactor_submit(reactor), -EPERM);
     EXPECT_TEXT("thread");
+    EXPECT_EQ(uringfs_queue_reads(reactor, NULL, NULL, NULL, 0), -EPERM);
     EXPECT_EQ(uringfs_reactor_close(reactor), -EPERM);
     return NULL;
 }
@@ -207,6 +321,15 @@ static void misuse_is_refused(struct uringfs_volume *volume, uint32_t queue) {
     EXPECT_EQ(uringfs_reactor_create(&options, &reactor), -EINVAL);
     options = (struct uringfs_reactor_options){.size = sizeof options, .depth = 1 << 20};
     EXPECT_EQ(uringfs_reactor_create(&options, &reactor), -EINVAL);
+    options = (struct uringfs_reactor_options){.size = sizeof options, .switches = "ring.fixed_files=off,completion=worker"};
+    EXPECT_OK(uringfs_reactor_create(&options, &reactor));
+    EXPECT_OK(uringfs_reactor_close(reactor));
+    options.switches = "direct.simple_read=off";
+    EXPECT_EQ(uringfs_reactor_create(&options, &reactor), -EINVAL);
+    EXPECT_TEXT("those are device.queue, completion");
+    options.switches = "completion=never";
+    EXPECT_EQ(uringfs_reactor_create(&options, &reactor), -EINVAL);
+    EXPECT_TEXT("inline or worker");
     EXPECT_OK(uringfs_file_close(file));
 }
 
@@ -242,6 +365,7 @@ int main(int argc, char **argv) {
     every_operation_completes(volume, queue, 0);
     every_operation_completes(volume, queue, URINGFS_OPEN_DIRECT);
     a_pools_buffers_are_moved_in_batches(volume, queue);
+    transfers_are_queued_in_arrays(volume, queue);
     a_loop_of_the_caller_is_told(volume, queue);
     misuse_is_refused(volume, queue);
     the_child_of_a_fork_is_refused(volume, queue);

@@ -44,6 +44,25 @@ pub trait Tokens {
         token: Token,
     ) -> Result<(), SubmitError>;
 
+    /// [`Self::read_at`] for several reads of one file, each with its buffer, its offset and its token. Stops at the
+    /// first that is refused, and returns the refusal with the number of those before it.
+    ///
+    /// For callers in other languages, which pay for each call: in a loop of Rust it gains little over single reads.
+    #[doc(hidden)]
+    fn read_each(
+        &self,
+        file: &File,
+        reads: &mut impl Iterator<Item = (Buffer, u64, Token)>,
+    ) -> (usize, Option<SubmitError>);
+
+    /// The same for writes.
+    #[doc(hidden)]
+    fn write_each(
+        &self,
+        file: &File,
+        writes: &mut impl Iterator<Item = (Buffer, u64, Token)>,
+    ) -> (usize, Option<SubmitError>);
+
     /// Starts any operation of a file: `reactor.start(file.sync_all(), token)`.
     ///
     /// # Errors
@@ -72,6 +91,52 @@ impl Tokens for Reactor {
         token: Token,
     ) -> Result<(), SubmitError> {
         write(self.inner(), file, buffer, offset, token)
+    }
+
+    #[inline(always)]
+    fn read_each(
+        &self,
+        file: &File,
+        reads: &mut impl Iterator<Item = (Buffer, u64, Token)>,
+    ) -> (usize, Option<SubmitError>) {
+        let (reactor, handle) = (self.inner(), &*file.handle);
+        let mut requests = reads.map(|(buffer, offset, token)| {
+            (buffer, Tag(token.get()), fast_path::LocateReadOfSeveral { handle, offset })
+        });
+        let mut begun = 0;
+        loop {
+            let (pushed, next) = reactor.push_fast_each(handle.index, Op::Read, &mut requests);
+            reactor.count_many(Counter::FastPathTaken, pushed as u64);
+            begun += pushed;
+            let Some((buffer, tag, locate)) = next else { return (begun, None) };
+            match read_alone(reactor, file, buffer, locate.offset, tag) {
+                Ok(()) => begun += 1,
+                Err(refusal) => return (begun, Some(refusal)),
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn write_each(
+        &self,
+        file: &File,
+        writes: &mut impl Iterator<Item = (Buffer, u64, Token)>,
+    ) -> (usize, Option<SubmitError>) {
+        let (reactor, handle) = (self.inner(), &*file.handle);
+        let mut requests = writes.map(|(buffer, offset, token)| {
+            (buffer, Tag(token.get()), fast_path::LocateWrite { handle, offset })
+        });
+        let mut begun = 0;
+        loop {
+            let (pushed, next) = reactor.push_fast_each(handle.index, Op::Write, &mut requests);
+            reactor.count_many(Counter::WriteUnlocked, pushed as u64);
+            begun += pushed;
+            let Some((buffer, tag, locate)) = next else { return (begun, None) };
+            match write_alone(reactor, file, buffer, locate.offset, tag) {
+                Ok(()) => begun += 1,
+                Err(refusal) => return (begun, Some(refusal)),
+            }
+        }
     }
 
     fn start<R: BufferOutput>(&self, op: FileOp<R>, token: Token) -> Result<(), SubmitError> {
@@ -138,6 +203,32 @@ pub(crate) fn write(
             Err(refused) => Err(refused),
         },
     }
+}
+
+/// A read that could not be pushed with others.
+#[cold]
+#[inline(never)]
+fn read_alone(
+    reactor: &Rc<ReactorCore>,
+    file: &File,
+    buffer: Buffer,
+    offset: u64,
+    tag: Tag,
+) -> Result<(), SubmitError> {
+    read(reactor, file, buffer, offset, Token::new(tag.0))
+}
+
+/// A write that could not be pushed with others.
+#[cold]
+#[inline(never)]
+fn write_alone(
+    reactor: &Rc<ReactorCore>,
+    file: &File,
+    buffer: Buffer,
+    offset: u64,
+    tag: Tag,
+) -> Result<(), SubmitError> {
+    write(reactor, file, buffer, offset, Token::new(tag.0))
 }
 
 #[inline(never)]

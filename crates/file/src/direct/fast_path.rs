@@ -27,7 +27,22 @@ impl Locate for LocateRead<'_> {
     }
 }
 
+/// A read of several, to be located for the fast path. If it is refused it is tried alone, and counted then.
+#[derive(Clone, Copy)]
+pub(crate) struct LocateReadOfSeveral<'a> {
+    pub(crate) handle: &'a FileHandle,
+    pub(crate) offset: u64,
+}
+
+impl Locate for LocateReadOfSeveral<'_> {
+    #[inline(always)]
+    fn locate(self, buffer: &Buffer) -> Option<u64> {
+        read(self.handle, buffer, self.offset, |_| ())
+    }
+}
+
 /// An overwrite, to be located for the fast path.
+#[derive(Clone, Copy)]
 pub(crate) struct LocateWrite<'a> {
     pub(crate) handle: &'a FileHandle,
     pub(crate) offset: u64,

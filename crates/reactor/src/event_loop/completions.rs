@@ -30,6 +30,14 @@ impl fmt::Debug for Completions<'_> {
     }
 }
 
+/// Takes completions: see [`Completions::take_each`]. Not a closure: the compiler leaves one out of line that has two
+/// callers.
+#[doc(hidden)]
+pub trait TakeCompletion {
+    /// Takes the completion with this number, counted from 0. Must not use the reactor.
+    fn take(&mut self, number: usize, completion: Completion);
+}
+
 impl ReactorCore {
     #[inline(always)]
     pub(crate) fn completions(
@@ -96,6 +104,46 @@ impl Iterator for Completions<'_> {
 }
 
 impl Completions<'_> {
+    /// Takes at most `max` completions as [`Iterator::next`] does, passes each to `taker`, and ends. For callers in other
+    /// languages. Returns their number.
+    #[doc(hidden)]
+    #[inline(always)]
+    pub fn take_each(mut self, max: usize, taker: &mut impl TakeCompletion) -> usize {
+        let mut number = 0;
+        {
+            let io = &mut *self.reactor.io.borrow_mut();
+            while number < max && self.left > 0 {
+                let Some(completion) = io.next_token() else { break };
+                self.left -= 1;
+                taker.take(number, completion);
+                number += 1;
+            }
+        }
+        if number < max && self.left > 0 {
+            number = self.take_rest(number, max, taker);
+        }
+        // With a drop on the way of a panic only, the end is inlined here.
+        self.end();
+        mem::forget(self);
+        number
+    }
+
+    #[inline(never)]
+    fn take_rest(
+        &mut self,
+        mut number: usize,
+        max: usize,
+        taker: &mut impl TakeCompletion,
+    ) -> usize {
+        while number < max
+            && let Some(completion) = self.next()
+        {
+            taker.take(number, completion);
+            number += 1;
+        }
+        number
+    }
+
     fn taken(&self) -> usize {
         self.max - self.left
     }
@@ -116,6 +164,13 @@ impl Completions<'_> {
 impl Drop for Completions<'_> {
     #[inline(always)]
     fn drop(&mut self) {
+        self.end();
+    }
+}
+
+impl Completions<'_> {
+    #[inline(always)]
+    fn end(&mut self) {
         let is_any_left = {
             let in_flight = &mut self.reactor.io.borrow_mut().in_flight;
             in_flight.publish_epochs();

@@ -78,6 +78,44 @@ impl ReactorCore {
         }
     }
 
+    /// [`Self::push_fast`] for several requests to one device, with one look at what is equal for them. Stops at the
+    /// first that it cannot push, and returns it with the number of those before it.
+    #[inline(always)]
+    pub fn push_fast_each<L: Locate + Copy>(
+        &self,
+        device: DeviceIndex,
+        op: Op,
+        requests: &mut impl Iterator<Item = (Buffer, Tag, L)>,
+    ) -> (usize, Option<(Buffer, Tag, L)>) {
+        let io = &mut *self.io.borrow_mut();
+        let mut target = io.in_flight.devices.get_mut(device.get()).and_then(|device_slot| {
+            let route = device_slot.fast_route;
+            Some((device_slot, route.ring_at_once(&mut io.ring, &mut io.iopoll_ring)?))
+        });
+        let mut pushed = 0;
+        // One place that takes the next one, so that the compiler inlines it.
+        for (buffer, tag, locate) in requests {
+            let Some((device_slot, ring)) = &mut target else {
+                return (pushed, Some((buffer, tag, locate)));
+            };
+            let buffer = ManuallyDrop::new(buffer);
+            let owned = |buffer| ManuallyDrop::into_inner(buffer);
+            let epoch_slot = device_slot.tracker.enter();
+            if let Some(address) = locate.locate(&buffer)
+                && let Some(sqe) = ring.sqe_slot()
+            {
+                let fast = FastRequest { device, op, address, tag, epoch_slot };
+                sqe.push(fast.request(Payload::Buffer(owned(buffer))));
+                pushed += 1;
+            } else {
+                io.in_flight.leave_epoch(device, epoch_slot);
+                io.in_flight.publish_epochs();
+                return (pushed, Some((owned(buffer), tag, locate)));
+            }
+        }
+        (pushed, None)
+    }
+
     /// [`Self::push_fast`] for a caller that awaits: its result goes to `sender`.
     ///
     /// # Errors

@@ -1,0 +1,37 @@
+//! The space of files: discards, sizes and allocation, by calls that block.
+
+use uringfs::file::FallocateSize;
+
+use crate::file::{FileHandle, done};
+use crate::handle::call;
+
+/// Discards the content of a range, and blocks until that is done: whole blocks of a volume's file become free, and
+/// read as zeros. Of a target the content is undefined afterwards, and the error is -EOPNOTSUPP if it has no discard.
+#[unsafe(no_mangle)]
+pub extern "C" fn uringfs_file_discard(file: Option<&FileHandle>, offset: u64, length: u64) -> i32 {
+    call(file, |handle| done(handle.file().discard(offset, length).wait(), "cannot discard"))
+}
+
+/// Truncates a volume's file, or extends it by a hole. Durable after uringfs_file_flush.
+#[unsafe(no_mangle)]
+pub extern "C" fn uringfs_file_truncate(file: Option<&FileHandle>, size: u64) -> i32 {
+    call(file, |handle| done(handle.file().set_len(size).wait(), "cannot change the size"))
+}
+
+/// Allocates space for a range of a volume's file (fallocate), which grows if the range ends beyond its end, and blocks
+/// until that is done. Bytes that are there stay, new ones are zeros, and writes to the range need no more space. Durable
+/// after uringfs_file_flush.
+///
+/// Returns 0, or a negative errno: -ENOSPC with nothing allocated, -EINVAL for an empty range, -EFBIG, -EBADF without
+/// URINGFS_OPEN_WRITE, -EOPNOTSUPP for a target.
+#[unsafe(no_mangle)]
+pub extern "C" fn uringfs_file_allocate(
+    file: Option<&FileHandle>,
+    offset: u64,
+    length: u64,
+) -> i32 {
+    call(file, |handle| {
+        let allocated = handle.file().allocate(offset, length, FallocateSize::Extend).wait();
+        done(allocated, "cannot allocate space")
+    })
+}

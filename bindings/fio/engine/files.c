@@ -1,0 +1,218 @@
+// Files: their sizes and their content before a job, and opening, closing and removing them.
+//
+// fio prepares files of the kernel by itself. For other engines it expects that they have the sizes that a job asks for
+// when the engine has set it up.
+
+#include <stdlib.h>
+
+#include "engine.h"
+
+enum { LAYOUT_BYTES = 1 << 20 };
+
+// The path of a file in its volume.
+struct path {
+    char text[PATH_MAX + 1];
+};
+
+static struct path path_of(const struct fio_file *f) {
+    struct path path;
+    snprintf(path.text, sizeof path.text, "%s%s", f->file_name[0] == '/' ? "" : "/", f->file_name);
+    return path;
+}
+
+static int failed(const struct thread_data *td, const struct fio_file *f) {
+    log_err("uringfs: job %s: file %s: %s\n", td->o.name, f->file_name, uringfs_error_text());
+    return 1;
+}
+
+// The size that a file needs for its job: the rule is fio's own for files of the kernel.
+static uint64_t size_for_job(struct thread_data *td, struct fio_file *f, unsigned int index) {
+    const struct thread_options *o = &td->o;
+    uint64_t offset = get_start_offset(td, f);
+    if (o->file_size_low) {
+        if (f->real_file_size >= o->file_size_low && f->real_file_size <= o->file_size_high) {
+            return f->real_file_size;
+        }
+        if (o->file_size_low == o->file_size_high) {
+            return o->file_size_low;
+        }
+        uint64_t size = rand_between(&td->file_size_state, o->file_size_low, o->file_size_high);
+        size -= size % td_min_bs(td);
+        return size < o->file_size_low ? o->file_size_low : size;
+    }
+    uint64_t share = o->size / o->nr_files, rest = (o->size - share * o->nr_files) / td_min_bs(td);
+    share += index < rest ? td_min_bs(td) : 0;
+    return share ? offset + share : f->real_file_size;
+}
+
+static int make_folders(struct thread_data *td, struct uringfs_volume *volume, struct fio_file *f) {
+    struct path path = path_of(f);
+    for (char *slash = strchr(path.text + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+        *slash = '\0';
+        int result = uringfs_mkdir(volume, path.text, 0755);
+        if (result < 0 && result != -EEXIST) {
+            return failed(td, f);
+        }
+        *slash = '/';
+    }
+    return 0;
+}
+
+// Fills the end of a file with what the job would write.
+static int64_t fill(struct thread_data *td, struct uringfs_file *file, uint64_t begin, uint64_t end) {
+    char *bytes = aligned_alloc(4096, LAYOUT_BYTES);
+    if (!bytes) {
+        return -ENOMEM;
+    }
+    int64_t result = 0;
+    while (begin < end && !td->terminate && result >= 0) {
+        size_t length = end - begin < LAYOUT_BYTES ? end - begin : LAYOUT_BYTES;
+        fill_io_buffer(td, bytes, LAYOUT_BYTES, LAYOUT_BYTES);
+        result = uringfs_file_write(file, bytes, length, begin, 0);
+        begin += length;
+    }
+    free(bytes);
+    return result;
+}
+
+// Makes a file as large as its job needs it. A job that reads, or overwrites, finds written bytes; for one that only
+// writes, the space is allocated, unless it says otherwise (fallocate=none).
+static int lay_out(struct thread_data *td, struct uringfs_volume *volume, struct fio_file *f, uint64_t size) {
+    struct path path = path_of(f);
+    struct uringfs_open_options options = {
+        .size = sizeof options,
+        .flags = URINGFS_OPEN_READ | URINGFS_OPEN_WRITE | URINGFS_OPEN_CREATE | URINGFS_OPEN_DIRECT,
+    };
+    struct uringfs_file *file;
+    if (make_folders(td, volume, f)) {
+        return 1;
+    }
+    int result = uringfs_file_open(volume, path.text, &options, &file);
+    if (result < 0) {
+        return failed(td, f);
+    }
+    int64_t done;
+    if (td_read(td) || td->o.overwrite) {
+        done = fill(td, file, f->real_file_size, size);
+    } else if (td->o.fallocate_mode == FIO_FALLOCATE_NONE) {
+        done = uringfs_file_truncate(file, size);
+    } else {
+        done = uringfs_file_allocate(file, f->real_file_size, size - f->real_file_size);
+    }
+    if (done >= 0 && td->o.create_fsync) {
+        done = uringfs_file_flush(file, 0);
+    }
+    int error = done < 0 ? failed(td, f) : 0;
+    uringfs_file_close(file);
+    f->real_file_size = size;
+    return error;
+}
+
+static int prepare_file(struct thread_data *td, struct uringfs_volume *volume, struct fio_file *f, unsigned int index) {
+    struct path path = path_of(f);
+    struct uringfs_attributes attributes = {.size = sizeof attributes};
+    int result = uringfs_stat(volume, path.text, &attributes);
+    if (result < 0 && result != -ENOENT) {
+        return failed(td, f);
+    }
+    f->real_file_size = result < 0 ? 0 : attributes.bytes;
+    uint64_t size = size_for_job(td, f, index);
+    // These grow while the job runs.
+    if (size <= f->real_file_size || td->o.file_append || td->o.create_on_open) {
+        return 0;
+    }
+    return lay_out(td, volume, f, size);
+}
+
+static int prepare_target(struct thread_data *td, struct fio_file *f) {
+    struct shared *target = share_target(td, f);
+    if (!target) {
+        return 1;
+    }
+    f->real_file_size = uringfs_file_size(target_of(target));
+    uint64_t size = size_for_job(td, f, 0);
+    int error = leave_shared(td, target);
+    if (td->o.nr_files == 1 && size > f->real_file_size) {
+        log_err("uringfs: job %s: %s has %llu bytes, and the job needs %llu: a target does not grow\n", td->o.name,
+                f->file_name, (unsigned long long)f->real_file_size, (unsigned long long)size);
+        return 1;
+    }
+    return error;
+}
+
+int engine_setup(struct thread_data *td) {
+    const struct engine_options *asked = td->eo;
+    struct switches switches;
+    if (check_options(td) || read_switches(td, &switches)) {
+        return 1;
+    }
+    struct shared *volume = NULL;
+    if (asked->volume && !(volume = share_volume(td))) {
+        return 1;
+    }
+    struct fio_file *f;
+    unsigned int i;
+    int error = 0;
+    for_each_file(td, f, i) {
+        // fio has looked for the name among the files of the kernel.
+        f->filetype = FIO_TYPE_FILE;
+        error = volume ? prepare_file(td, volume_of(volume), f, i) : prepare_target(td, f);
+        if (error) {
+            break;
+        }
+        fio_file_set_size_known(f);
+    }
+    return leave_shared(td, volume) || error;
+}
+
+int engine_open_file(struct thread_data *td, struct fio_file *f) {
+    struct job *job = td->io_ops_data;
+    if (!job->volume) {
+        struct shared *target = share_target(td, f);
+        FILE_SET_ENG_DATA(f, target);
+        if (!target) {
+            td_verror(td, EIO, "open");
+        }
+        return target == NULL;
+    }
+    struct path path = path_of(f);
+    bool writes = td_write(td) || td_trim(td);
+    struct uringfs_open_options options = {
+        .size = sizeof options,
+        .flags = URINGFS_OPEN_READ | (writes ? URINGFS_OPEN_WRITE | URINGFS_OPEN_CREATE : 0) |
+                 (td->o.odirect ? URINGFS_OPEN_DIRECT : 0),
+        .switches = job->switches.file,
+    };
+    struct uringfs_file *file;
+    if (writes && td->o.create_on_open && make_folders(td, volume_of(job->volume), f)) {
+        return 1;
+    }
+    int result = uringfs_file_open(volume_of(job->volume), path.text, &options, &file);
+    if (result < 0) {
+        td_verror(td, -result, "open");
+        return failed(td, f);
+    }
+    FILE_SET_ENG_DATA(f, file);
+    // What the job may use, also where the file has yet to grow.
+    if (f->real_file_size < f->file_offset + f->io_size) {
+        f->real_file_size = f->file_offset + f->io_size;
+    }
+    return 0;
+}
+
+int engine_close_file(struct thread_data *td, struct fio_file *f) {
+    struct job *job = td->io_ops_data;
+    void *opened = FILE_ENG_DATA(f);
+    FILE_SET_ENG_DATA(f, NULL);
+    return job->volume ? -uringfs_file_close(opened) : leave_shared(td, opened);
+}
+
+int engine_unlink_file(struct thread_data *td, struct fio_file *f) {
+    struct job *job = td->io_ops_data;
+    // A job that did not begin leaves its files, and targets are not the job's to remove.
+    if (!job || !job->volume) {
+        return 0;
+    }
+    struct path path = path_of(f);
+    return -uringfs_unlink(volume_of(job->volume), path.text);
+}

@@ -1,0 +1,64 @@
+// The memory of a job's requests: a pool, which the reactor registers with the kernel, where its buffers lie as fio
+// expects them; else memory of its own.
+
+#include <sys/mman.h>
+
+#include "engine.h"
+
+enum { PAGE = 4096 };
+
+// Takes all buffers of a new pool. Returns their beginning, or NULL.
+static char *take_all(struct uringfs_pool *pool, unsigned int count) {
+    char *begin = NULL;
+    for (unsigned int i = 0; i < count; i++) {
+        char *buffer = uringfs_pool_get(pool);
+        if (!buffer) {
+            return NULL;
+        }
+        if (!begin || buffer < begin) {
+            begin = buffer;
+        }
+    }
+    return begin;
+}
+
+int engine_iomem_alloc(struct thread_data *td, size_t bytes) {
+    struct job *job = td->io_ops_data;
+    size_t length = td_max_bs(td);
+    // Buffers of a pool begin at pages, and fio's one behind the other.
+    if (length % PAGE == 0 && td->o.mem_align == 0) {
+        if (uringfs_pool_create(length, td->o.iodepth, &job->pool) < 0) {
+            log_err("uringfs: job %s: %s\n", td->o.name, uringfs_error_text());
+            return 1;
+        }
+        td->orig_buffer = take_all(job->pool, td->o.iodepth);
+        return td->orig_buffer == NULL;
+    }
+    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) {
+        td_verror(td, errno, "mmap");
+        return 1;
+    }
+    job->memory_bytes = bytes;
+    td->orig_buffer = memory;
+    return 0;
+}
+
+void engine_iomem_free(struct thread_data *td) {
+    struct job *job = td->io_ops_data;
+    if (!job || !td->orig_buffer) {
+        return;
+    }
+    close_reactor(job);
+    if (job->pool) {
+        char *begin = td->orig_buffer;
+        for (unsigned int i = 0; i < td->o.iodepth; i++) {
+            uringfs_pool_put(job->pool, begin + (size_t)i * td_max_bs(td));
+        }
+        uringfs_pool_close(job->pool);
+        job->pool = NULL;
+    } else {
+        munmap(td->orig_buffer, job->memory_bytes);
+    }
+    td->orig_buffer = NULL;
+}
