@@ -7,8 +7,7 @@ use std::io;
 
 use uringfs::{Errno, Error};
 
-/// A call that fails: the errno that it returns. Its text is the last of this thread from its making on, so that a
-/// register holds what a call that succeeds moves with its result.
+/// A call that fails: the errno that it returns, one word. To make one sets the thread's text, so none is made and dropped.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Failure(Errno);
 

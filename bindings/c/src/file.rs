@@ -98,6 +98,7 @@ pub extern "C" fn uringfs_file_open(
         };
         let known = 2 * URINGFS_OPEN_DIRECT - 1;
         sized::check_flags(options.flags, known, c"a flag of uringfs_open_options is unknown")?;
+        sized::check_flags(options.reserved, 0, c"uringfs_open_options.reserved is not 0")?;
         let is_set = |flag| options.flags & flag != 0;
         let mut open = OpenOptions::new()
             .read(is_set(URINGFS_OPEN_READ))

@@ -152,6 +152,7 @@ pub extern "C" fn uringfs_reactor_create(
 ) -> i32 {
     store(reactor, || {
         let options = sized::read(options)?;
+        sized::check_flags(options.reserved, 0, c"uringfs_reactor_options.reserved is not 0")?;
         let queue = match options.queue {
             URINGFS_QUEUE_AUTO => QueueKind::Auto,
             URINGFS_QUEUE_RING => QueueKind::Ring,
@@ -257,7 +258,8 @@ fn deliver(
     max: u32,
 ) -> Result<i32, Failure> {
     let mut delivery = Delivery { handle, completions };
-    Ok(completed.map_err(refused)?.take_each(max as usize, &mut delivery) as i32)
+    let taken = completed.and_then(|completed| completed.take_each(max as usize, &mut delivery));
+    Ok(taken.map_err(refused)? as i32)
 }
 
 /// Stores completions in an array that has room for them.

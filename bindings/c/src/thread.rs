@@ -1,5 +1,6 @@
 //! Which thread this is, without a call: a function that calls another one saves all its arguments before.
 
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 use std::arch::asm;
 
 /// A number of this thread that no other one has while it exists: the address of its control block.
@@ -17,6 +18,11 @@ pub(crate) fn this_thread() -> usize {
     unsafe {
         asm!("mrs {}, tpidr_el0", out(reg) pointer, options(pure, nomem, nostack, preserves_flags))
     };
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    {
+        thread_local!(static ADDRESS: u8 = const { 0 });
+        pointer = ADDRESS.with(|address| std::ptr::from_ref(address) as usize);
+    }
     pointer
 }
 

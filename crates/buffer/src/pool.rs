@@ -126,7 +126,7 @@ impl BufferPool {
         self.slots().begins_at(start)
     }
 
-    /// The distance of two buffers, and that of the first one and the end of the last one, in bytes.
+    /// The distance of two buffers, and the bytes of all of them with the gap behind each.
     pub(crate) fn stride_and_bytes(&self) -> (usize, usize) {
         self.slots().stride_and_bytes()
     }

@@ -140,7 +140,7 @@ impl Buffer {
         pointer
     }
 
-    /// True for a buffer of a pool. To forget it, with all that it is in, is [`Self::into_raw`].
+    /// True for a buffer of a pool.
     #[doc(hidden)]
     #[inline]
     pub fn is_of_pool(&self) -> bool {
@@ -217,7 +217,7 @@ mod tests {
     #[test]
     fn foreign_memory_is_moved_in_place() {
         let mut bytes = vec![7_u8; 100];
-        let pointer = NonNull::from(&mut bytes).cast();
+        let pointer = NonNull::new(bytes.as_mut_ptr()).unwrap();
         let memory = ForeignMemory::default();
         // SAFETY: the bytes outlive the buffers, and are not used beside them.
         let mut buffer = unsafe { memory.buffer(pointer, 100) }.unwrap();

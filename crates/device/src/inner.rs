@@ -10,6 +10,7 @@ use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
 use uringfs_buffer::Buffer;
 use uringfs_errno::Errno;
+use uringfs_ring::ForkDetector;
 
 use crate::device_size::DeviceSize;
 use crate::failure::{Failure, FailureListener, Listeners};
@@ -32,6 +33,7 @@ pub struct DeviceInner {
     geometry: Geometry,
     size: DeviceSize,
     backend: Box<dyn Backend>,
+    fork_detector: ForkDetector,
     closed: AtomicBool,
     on_close: Mutex<Vec<OnClose>>,
     /// The calibrations that it uses, by the options that they are for.
@@ -66,6 +68,7 @@ impl DeviceInner {
             size: DeviceSize::new(backend.geometry().size),
             geometry: backend.geometry().clone(),
             backend,
+            fork_detector: ForkDetector::default(),
             closed: AtomicBool::new(false),
             on_close: Mutex::default(),
             calibrations: Mutex::default(),
@@ -191,6 +194,12 @@ impl DeviceInner {
     /// True when the device accepts no more requests.
     pub fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Acquire)
+    }
+
+    /// True in the child of a fork: the device was opened by the parent, which has the current state of its files.
+    #[inline]
+    pub fn is_forked(&self) -> bool {
+        self.fork_detector.is_forked()
     }
 
     /// Counts a flush. The code that issues it calls this.

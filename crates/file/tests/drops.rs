@@ -80,7 +80,8 @@ fn drain(reactor: &Reactor) {
 fn check_balance(reactor: &Reactor, file: &File, pool: &BufferPool, what: &str) {
     assert_eq!(pool.available(), BUFFERS, "{what}: memory");
     let epoch = quiescence(file.device().index()).retire();
-    let name = std::thread::current().name().unwrap_or_default().to_owned();
+    let thread = std::thread::current();
+    let name = format!("the reactor of thread {}", thread.name().unwrap_or_default());
     assert!(
         !quiescence(file.device().index()).holders(epoch).contains(&name),
         "{what}: in the epoch"

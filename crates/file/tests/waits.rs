@@ -79,7 +79,8 @@ fn memory_of_other_types_comes_back() {
         assert_eq!(read, Ok(8192));
         assert!(found.iter().all(|byte| *byte == 3));
     });
-    assert_eq!(made.0 + made.1, 2);
+    // The read has aligned memory.
+    assert!(made == (2, 0) || made == (1, 1), "{made:?}");
 }
 
 #[test]
@@ -92,6 +93,7 @@ fn what_is_more_than_one_request_goes_to_a_background_reactor() {
         counted(move || drop(file.read_at(Buffer::zeroed(length), offset).wait()))
     };
     assert_eq!(read(&file, 4096, 0), (1, 0));
+    assert_eq!(read(&file, 1 << 20, 0), (1, 0), "1 MiB");
     assert_eq!(read(&file, 4096, 17), (0, 1), "an odd offset");
     assert_eq!(read(&file, 100, 0), (0, 1), "an odd length");
     assert_eq!(read(&file, 0, 0), (0, 1), "nothing");

@@ -1,6 +1,6 @@
 //! The background reactors of the process, for threads that have no reactor.
 //!
-//! Each such thread has one of them, so its operations start in the order in which it started them.
+//! Each such thread has one of them, so the operations that it hands over start in the order in which it does.
 
 use std::convert::Infallible;
 use std::future::pending;

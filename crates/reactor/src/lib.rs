@@ -24,10 +24,10 @@ mod io;
 mod tasks;
 // Messages from other threads, and how they wake a reactor.
 mod wake;
-// State that threads share: quiescence and the writer bias.
-mod sync;
 // Counters, by reason.
 mod counters;
+// State that threads share: quiescence, calls without a reactor, and the writer bias.
+mod sync;
 // Counts of the requests to served disks.
 mod request_counters;
 // The switches of a reactor and its queues.

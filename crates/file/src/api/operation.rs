@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::marker::PhantomData;
-use std::mem;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Instant;
@@ -351,25 +350,22 @@ impl<R> FileOp<R> {
     /// Makes a direct transfer by one call of this thread, if one does it.
     fn call(&mut self) -> Option<OpResult> {
         let request = self.request.as_mut()?;
-        let op = request.fast_op()?;
-        let payload = match mem::replace(&mut request.payload, Payload::Length(0)) {
-            Payload::Buffer(buffer) => {
-                match called::transfer(&request.file.handle, op, buffer, request.offset) {
-                    Ok(buffer) => Payload::Buffer(buffer),
-                    Err(buffer) => {
-                        request.payload = Payload::Buffer(buffer);
-                        return None;
-                    }
-                }
-            }
-            payload => {
-                request.payload = payload;
-                return None;
-            }
+        let (Some(op), Payload::Buffer(_)) = (request.fast_op(), &request.payload) else {
+            return None;
         };
-        self.request = None;
-        let result = Ok(payload.length());
-        Some(OpResult { result, effect: Effect::Done, payload })
+        let FileRequest { file, kind, payload, offset, deadline } = self.request.take()?;
+        let Payload::Buffer(buffer) = payload else { unreachable!("it has one buffer") };
+        match called::transfer(&file.handle, op, buffer, offset) {
+            Ok(buffer) => {
+                let (result, payload) = (Ok(buffer.len() as u64), Payload::Buffer(buffer));
+                Some(OpResult { result, effect: Effect::Done, payload })
+            }
+            Err(buffer) => {
+                let payload = Payload::Buffer(buffer);
+                self.request = Some(FileRequest { file, kind, payload, offset, deadline });
+                None
+            }
+        }
     }
 
     /// Starts the operation on this thread's current reactor, else on its background reactor.
@@ -410,12 +406,15 @@ impl<R> FileOp<R> {
         self
     }
 
-    /// Blocks the thread until the operation has ended, and returns its output. A direct read or overwrite that is one request
-    /// to a file or a block device is one call of this thread, as `pread` is. A background reactor runs everything
-    /// else, whether or not this thread has a reactor of its own. If that one has operations in flight, they go on meanwhile, so that the
-    /// wait ends even if it is for a lock that they hold; completions of tokens stay to be reaped, and spawned futures do
-    /// not run. In a task of a reactor, await the operation instead: there the reactor cannot go on, and the wait does
-    /// not end if one of the reactor's operations holds such a lock.
+    /// Blocks the thread until the operation has ended, and returns its output. A direct read or overwrite of at most 1 MiB
+    /// that lies in one extent of an image or a block device, with aligned memory, is one call of this thread, as `pread`
+    /// is; a call that fails, or does not move all, is made once more by a reactor, whose result counts.
+    ///
+    /// A background reactor runs everything else, whether or not this thread has a reactor of its own. If that one has
+    /// operations in flight, they go on meanwhile, so that the wait ends even if it is for a lock that they hold;
+    /// completions of tokens stay to be reaped, and spawned futures do not run. In a task of a reactor, await the operation
+    /// instead: there the reactor cannot go on, and the wait does not end if one of the reactor's operations holds such a
+    /// lock.
     pub fn wait(mut self) -> R
     where
         R: OpOutput,

@@ -1,5 +1,5 @@
-//! A transfer of the fast path that the thread which waits for it makes itself: one call of the kernel, without a reactor. It
-//! costs neither a hand-over to another thread nor a wake-up.
+//! A transfer that the thread which waits for it makes itself: one call of the kernel, without a reactor. It costs neither a
+//! hand-over to another thread nor a wake-up.
 
 use uringfs_buffer::Buffer;
 use uringfs_device::{KernelTarget, Op, Payload, Request, Tag};
@@ -8,9 +8,13 @@ use uringfs_reactor::quiescence;
 use crate::direct::fast_path;
 use crate::state::file::FileHandle;
 
+/// Longest transfer by a call, in bytes. The fast path of a reactor has a lower limit: there the longer ones are split, so
+/// that they hold up no others.
+const MAX_BYTES: u32 = 1 << 20;
+
 /// Moves the bytes of `buffer`, all of them, between the memory and the file. The buffer comes back in `Err` if a
-/// reactor is to do it: not one call does it, or the call did not move all, which a reactor then does again, and
-/// reports.
+/// reactor is to do it: it is more than one request, it has to wait for others, or the call did not move all. The
+/// reactor then begins anew, and reports what fails again.
 pub(crate) fn transfer(
     handle: &FileHandle,
     op: Op,
@@ -18,17 +22,22 @@ pub(crate) fn transfer(
     offset: u64,
 ) -> Result<Buffer, Buffer> {
     let device = &*handle.device_inner;
-    let is_called = match device.backend().kernel_target() {
+    let has_descriptor = match device.backend().kernel_target() {
         KernelTarget::Descriptor(_) | KernelTarget::Nop => true,
         KernelTarget::Nvme(..) | KernelTarget::InProcess => false,
     };
-    if !is_called || handle.map.check_process().is_err() {
+    if !has_descriptor || device.is_forked() {
         return Err(buffer);
     }
     let Some(call) = quiescence(handle.index).enter_call() else { return Err(buffer) };
+    // 0 if the fast path is switched off.
+    let limit = |fast: u32| if fast == 0 { 0 } else { fast.max(MAX_BYTES) };
     let address = match op {
-        Op::Read => fast_path::read(handle, &buffer, offset, |_| ()),
-        _ => fast_path::write(handle, &buffer, offset),
+        Op::Read => {
+            let limit = limit(handle.fast_read_limit);
+            fast_path::read(handle, limit, &buffer, offset, |_| ())
+        }
+        _ => fast_path::write(handle, limit(handle.fast_write_limit), &buffer, offset),
     };
     let Some(address) = address else { return Err(buffer) };
     let length = buffer.len();

@@ -23,7 +23,7 @@ impl Locate for LocateRead<'_> {
     #[inline(always)]
     fn locate(self, buffer: &Buffer) -> Option<u64> {
         let refuse = |refusal| count_refusal(self.reactor, self.handle, refusal);
-        read(self.handle, buffer, self.offset, refuse)
+        read(self.handle, self.handle.fast_read_limit, buffer, self.offset, refuse)
     }
 }
 
@@ -37,7 +37,7 @@ pub(crate) struct LocateReadOfSeveral<'a> {
 impl Locate for LocateReadOfSeveral<'_> {
     #[inline(always)]
     fn locate(self, buffer: &Buffer) -> Option<u64> {
-        read(self.handle, buffer, self.offset, |_| ())
+        read(self.handle, self.handle.fast_read_limit, buffer, self.offset, |_| ())
     }
 }
 
@@ -51,7 +51,7 @@ pub(crate) struct LocateWrite<'a> {
 impl Locate for LocateWrite<'_> {
     #[inline(always)]
     fn locate(self, buffer: &Buffer) -> Option<u64> {
-        write(self.handle, buffer, self.offset)
+        write(self.handle, self.handle.fast_write_limit, buffer, self.offset)
     }
 }
 
@@ -160,16 +160,17 @@ fn is_eligible(handle: &FileHandle, limit: u32, length: u32, address_bits: u64) 
         && !handle.device_inner.is_closed()
 }
 
-/// The device address of a read that is eligible for the fast path; `refuse` learns why it is not. The caller has
-/// entered the epoch, so the extent stays allocated until the read has ended.
+/// The device address of a read of at most `limit` bytes that is eligible for the fast path; `refuse` learns why it is not.
+/// The caller has entered the epoch, so the extent stays allocated until the read has ended.
 #[inline(always)]
 pub(crate) fn read(
     handle: &FileHandle,
+    limit: u32,
     buffer: &Buffer,
     offset: u64,
     refuse: impl Fn(Refusal) + Copy,
 ) -> Option<u64> {
-    let length = eligible_length(handle, handle.fast_read_limit, buffer, offset, refuse)?;
+    let length = eligible_length(handle, limit, buffer, offset, refuse)?;
     if handle.state.dirty().is_any() {
         refuse(Refusal::Dirty);
         return None;
@@ -180,11 +181,11 @@ pub(crate) fn read(
 /// The same for an overwrite while the bias holds. A writer that must exclude overwrites first revokes the bias,
 /// then waits for quiescence.
 #[inline(always)]
-pub(crate) fn write(handle: &FileHandle, buffer: &Buffer, offset: u64) -> Option<u64> {
+pub(crate) fn write(handle: &FileHandle, limit: u32, buffer: &Buffer, offset: u64) -> Option<u64> {
     if !handle.state.is_biased() {
         return None;
     }
-    let length = eligible_length(handle, handle.fast_write_limit, buffer, offset, |_| ())?;
+    let length = eligible_length(handle, limit, buffer, offset, |_| ())?;
     handle.map.fast_write_address(offset, length)
 }
 

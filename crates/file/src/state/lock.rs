@@ -104,8 +104,7 @@ impl LockMode {
 }
 
 impl FileState {
-    /// True when overwriters of whole blocks need no lock. The caller has entered the epoch, behind a full
-    /// fence, before it calls this.
+    /// True when overwriters of whole blocks need no lock. The caller has entered the epoch before it calls this.
     #[inline]
     pub(crate) fn is_biased(&self) -> bool {
         self.bias.is_biased()

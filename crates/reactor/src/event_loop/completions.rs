@@ -106,9 +106,16 @@ impl Iterator for Completions<'_> {
 impl Completions<'_> {
     /// Takes at most `max` completions as [`Iterator::next`] does, passes each to `taker`, and ends. For callers in other
     /// languages. Returns their number.
+    ///
+    /// # Errors
+    /// Why there is none, if the kernel takes no requests.
     #[doc(hidden)]
     #[inline(always)]
-    pub fn take_each(mut self, max: usize, taker: &mut impl TakeCompletion) -> usize {
+    pub fn take_each(
+        mut self,
+        max: usize,
+        taker: &mut impl TakeCompletion,
+    ) -> Result<usize, Errno> {
         let mut number = 0;
         {
             let io = &mut *self.reactor.io.borrow_mut();
@@ -124,8 +131,12 @@ impl Completions<'_> {
         }
         // With a drop on the way of a panic only, the end is inlined here.
         self.end();
+        let error = self.error;
         mem::forget(self);
-        number
+        match error {
+            Some(error) if number == 0 => Err(error),
+            _ => Ok(number),
+        }
     }
 
     #[inline(never)]

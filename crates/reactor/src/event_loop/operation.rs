@@ -430,8 +430,8 @@ impl Operation {
         }
         let holders = quiescence(self.device).holders(epoch).join(", ");
         tracing::warn!(
-            "gave up after {} s: requests on device {} are still in flight in the reactors of threads {holders}; call \
-             `turn` or `reap` on these reactors",
+            "gave up after {} s: requests on device {} are still in flight, of {holders}; call `turn` or `reap` on these \
+             reactors",
             QUIESCENCE_TIMEOUT.as_secs(),
             self.device.get()
         );

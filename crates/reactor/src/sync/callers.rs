@@ -63,9 +63,10 @@ impl Callers {
         Some(CallerGuard { slot })
     }
 
-    /// True when every request that was put in this epoch or an earlier one has ended.
-    pub(crate) fn passed(&self, epoch: u64) -> bool {
-        self.slots.iter().all(|slot| slot.epoch.load(Ordering::Acquire) > epoch)
+    /// The earliest epoch of a request, or [`IDLE`].
+    pub(crate) fn earliest(&self) -> u64 {
+        let epochs = self.slots.iter().map(|slot| slot.epoch.load(Ordering::Acquire));
+        epochs.min().unwrap_or(IDLE)
     }
 
     /// Requests that moved all their bytes.

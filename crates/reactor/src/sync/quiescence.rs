@@ -83,21 +83,27 @@ impl Domain {
 
     /// True when every request issued before `epoch` was retired has ended.
     pub fn passed(&self, epoch: Epoch) -> bool {
-        let has_left = |member: &Arc<Member>| member.oldest.load(Ordering::Acquire) > epoch.0;
-        self.callers.passed(epoch.0) && self.members.lock().iter().all(has_left)
+        epoch < self.earliest()
     }
 
-    /// The names of the reactors that `epoch` still waits for, and a word for threads that call the device themselves.
+    /// The earliest epoch with a request in flight: all epochs before it have [passed](Self::passed).
+    pub fn earliest(&self) -> Epoch {
+        let members = self.members.lock();
+        let of_reactors = members.iter().map(|member| member.oldest.load(Ordering::Acquire)).min();
+        Epoch(of_reactors.unwrap_or(IDLE).min(self.callers.earliest()))
+    }
+
+    /// What `epoch` still waits for: reactors, by the names of their threads, and threads that call the device themselves.
     pub fn holders(&self, epoch: Epoch) -> Vec<String> {
         let mut holders: Vec<_> = self
             .members
             .lock()
             .iter()
             .filter(|member| member.oldest.load(Ordering::Acquire) <= epoch.0)
-            .map(|member| member.name.clone())
+            .map(|member| format!("the reactor of thread {}", member.name))
             .collect();
-        if !self.callers.passed(epoch.0) {
-            holders.push("(a thread in a call)".into());
+        if self.callers.earliest() <= epoch.0 {
+            holders.push("a thread that waits for its call".into());
         }
         holders
     }
@@ -294,7 +300,7 @@ mod tests {
         let epoch = domain.retire();
         let new = tracker.enter();
         assert!(!domain.passed(epoch));
-        assert_eq!(domain.holders(epoch), ["one"]);
+        assert_eq!(domain.holders(epoch), ["the reactor of thread one"]);
         tracker.leave(old, 1);
         tracker.publish_ended();
         assert!(domain.passed(epoch));
@@ -340,7 +346,7 @@ mod tests {
         let call = domain.enter_call().unwrap();
         let epoch = domain.retire();
         assert!(!domain.passed(epoch));
-        assert_eq!(domain.holders(epoch), ["(a thread in a call)"]);
+        assert_eq!(domain.holders(epoch), ["a thread that waits for its call"]);
         let later = domain.enter_call().unwrap();
         call.count();
         drop(call);

@@ -429,9 +429,12 @@ impl VolumeState {
 
     /// Takes the runs that were freed, are committed and have no reads in flight.
     fn take_quiescent(&mut self, device: &Device) -> Vec<Run> {
-        let domain = quiescence(device.index());
+        if self.retired.is_empty() {
+            return Vec::new();
+        }
+        let earliest = quiescence(device.index()).earliest();
         let (quiescent, busy): (Vec<_>, Vec<_>) =
-            self.retired.drain(..).partition(|(epoch, _)| domain.passed(*epoch));
+            self.retired.drain(..).partition(|(epoch, _)| *epoch < earliest);
         self.retired = busy;
         quiescent.into_iter().flat_map(|(_, runs)| runs).collect()
     }

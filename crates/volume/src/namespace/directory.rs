@@ -237,15 +237,8 @@ impl Transaction<'_> {
         if inode.kind == FileType::Directory {
             return Err(Error::refused(Errno::PERM, "a directory has one name only").into());
         }
-        if inode.links == 0 {
-            if !self.pins.is_linkable(number) {
-                return Err(Error::refused(Errno::NOENT, "the file has lost its last name").into());
-            }
-            self.delete(Key::Orphan(number.0));
-            self.effects.named = Some(Orphan(number));
-        }
-        if inode.links >= MAX_LINKS {
-            return Err(Error::refused(Errno::MLINK, "the file has 65000 names").into());
+        if inode.links == 0 && !self.pins.is_linkable(number) {
+            return Err(Error::refused(Errno::NOENT, "the file has lost its last name").into());
         }
         match (self.find(directory, name)?, how) {
             (None, Link::ReplaceOnly(_)) => return Err(not_found(name).into()),
@@ -265,6 +258,13 @@ impl Transaction<'_> {
                 }
                 self.drop_link(there, replaced);
             }
+        }
+        if inode.links >= MAX_LINKS {
+            return Err(Error::refused(Errno::MLINK, "the file has 65000 names").into());
+        }
+        if inode.links == 0 {
+            self.delete(Key::Orphan(number.0));
+            self.effects.named = Some(Orphan(number));
         }
         inode.links += 1;
         inode.changed = Time::now();

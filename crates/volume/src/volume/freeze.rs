@@ -21,7 +21,7 @@ impl Volume {
     ///
     /// Reads go on. A change waits: a write, a new name, an attribute. So does a sync, if something changed, as the access
     /// time of a file that is read; that is durable after the thaw. Blocks as [`Self::sync`]. It waits for changes in flight
-    /// first, and for requests in flight of every reactor.
+    /// first, and for requests in flight of every reactor and thread.
     ///
     /// ```
     /// # use uringfs_volume as uringfs;

@@ -230,8 +230,9 @@ impl InodeRef {
         self.link_with(directory, name, Link::NoReplace).await
     }
 
-    /// As [`Self::link_into`]; `how` decides what happens if the name exists. A file that was written without a name
-    /// replaces another one in one step: at no time, not even after a crash, is the name gone or the file incomplete.
+    /// As [`Self::link_into`]; `how` decides what happens if the name exists. So a file that was written without a name
+    /// replaces another one in one step. Make its data durable first: then a crash leaves one of the two files whole, and
+    /// the name always has one.
     ///
     /// ```
     /// # mod uringfs { pub use uringfs_reactor::*; pub use uringfs_volume::*; pub use uringfs_volume as volume; }
@@ -247,8 +248,9 @@ impl InodeRef {
     /// let (new, _) = root.create_unnamed(&inode).await?;
     /// let file = new.open(OpenOptions::new().write(true)).await?;
     /// file.write_at("colour = blue", 0).await.0?;
-    /// new.link_with(&root, "settings", Link::ReplaceOnly(old.number())).await?;
     /// file.sync_all().await?;
+    /// new.link_with(&root, "settings", Link::ReplaceOnly(old.number())).await?;
+    /// file.sync_all().await?; // Now the name is durable, too.
     /// assert_eq!(root.lookup("settings").await?.0, new);
     /// # Ok::<(), uringfs_volume::Error>(())
     /// # })?;

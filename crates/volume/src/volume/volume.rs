@@ -234,9 +234,7 @@ impl Volume {
             let holders = quiescence(self.shared.device.index()).holders(*epoch).join(", ");
             let when = match holders.is_empty() {
                 true => "with the next allocation".into(),
-                false => format!(
-                    "when the requests in flight of the reactors of threads {holders} have ended"
-                ),
+                false => format!("when the requests in flight of {holders} have ended"),
             };
             text += &format!("; {} bytes more {when}", retired * BLOCK);
         }
