@@ -135,6 +135,26 @@ fn directories_of_different_volumes_do_not_mix() {
 }
 
 #[test]
+fn a_rename_of_an_expected_file_moves_no_other() {
+    run(async |volume, _| {
+        let root = volume.root();
+        let inner = make(&root, "inner", &directory()).await;
+        let (first, second) = (make(&root, "a", &file()).await, make(&root, "b", &file()).await);
+        let move_a = async |expected: &InodeRef, how| {
+            root.rename_only("a", expected.number(), &inner, "new", how).await
+        };
+        assert_eq!(errno(move_a(&second, Rename::Replace).await), Errno::STALE);
+        assert_eq!(errno(inner.lookup("new").await), Errno::NOENT);
+        move_a(&first, Rename::NoReplace).await.unwrap();
+        assert_eq!(inner.lookup("new").await.unwrap().0, first);
+        assert_eq!(errno(move_a(&first, Rename::Replace).await), Errno::NOENT);
+        // A directory that has the name by now stays.
+        make(&root, "a", &directory()).await;
+        assert_eq!(errno(move_a(&first, Rename::Replace).await), Errno::STALE);
+    });
+}
+
+#[test]
 fn a_file_without_a_name_lives_as_long_as_a_reference() {
     run(async |volume, sim| {
         let free = async || {

@@ -447,3 +447,39 @@ fn a_loss_of_a_closed_file_is_reported_to_its_next_sync_once() {
     drop(next);
     assert_eq!(sync(&open("/lost")), Ok(()));
 }
+
+#[test]
+fn a_sync_of_names_writes_nothing_back_and_leaves_the_report_of_a_loss() {
+    let (sim, volume) = new_volume(16 << 20);
+    let (reactor, cache) = (reactor(), PageCache::new(1 << 20));
+    for path in ["/lost", "/dirty", "/removed"] {
+        write(&reactor, &create(&volume, path), 1, 0);
+    }
+    volume.sync().unwrap();
+    let direct =
+        |path| volume.open_with(path, OpenOptions::new().read(true).write(true).direct(true));
+    sim.inject(Rule::new(Op::Write, When::From(1), Fault::Error(Errno::IO)));
+    let lost = direct("/lost").unwrap().buffered(&cache);
+    write(&reactor, &lost, 2, 0);
+    drop(lost);
+    while cache.statistics().dirty_bytes > 0 {
+        std::thread::yield_now();
+    }
+    sim.clear_faults();
+    let dirty = direct("/dirty").unwrap().buffered(&cache);
+    write(&reactor, &dirty, 2, 0);
+    let dirty_bytes = cache.statistics().dirty_bytes;
+    assert!(dirty_bytes > 0);
+    reactor.block_on(async {
+        let root = volume.root();
+        root.remove_file("removed").await.unwrap();
+        root.sync_metadata().await.unwrap();
+    });
+    assert_eq!(cache.statistics().dirty_bytes, dirty_bytes);
+    let cut = after_a_cut(&sim);
+    assert_eq!(first_byte(&reactor, &cut, "/removed"), Err(Errno::NOENT));
+    assert_eq!(first_byte(&reactor, &cut, "/dirty"), Ok(1));
+    let synced = || volume.sync().map_err(|error| error.errno());
+    assert_eq!([synced(), synced()], [Err(Errno::IO), Ok(())]);
+    assert_eq!(first_byte(&reactor, &after_a_cut(&sim), "/dirty"), Ok(2));
+}

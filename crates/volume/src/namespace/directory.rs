@@ -245,8 +245,7 @@ impl Transaction<'_> {
             (None, _) => {}
             (Some(_), Link::NoReplace) => return Err(already_exists(name).into()),
             (Some(there), Link::ReplaceOnly(expected)) if there != expected => {
-                let what = format!("{} is the name of another file by now", quoted(name));
-                return Err(Error::refused(Errno::STALE, what).into());
+                return Err(other_file(name).into());
             }
             // As in a rename, it is the name of this file already.
             (Some(there), _) if there == number => return Ok(()),
@@ -372,6 +371,21 @@ impl Transaction<'_> {
             self.create(source.0, source.1, Inode::new(FileType::CharacterDevice(0), 0))?;
         }
         Ok(())
+    }
+
+    /// # Errors
+    /// ESTALE if the name is that of another inode; ENOENT.
+    pub(crate) fn require_inode(
+        &self,
+        directory: InodeNumber,
+        name: &[u8],
+        expected: InodeNumber,
+    ) -> Result<(), Retry> {
+        match self.find(directory, name)? {
+            Some(there) if there == expected => Ok(()),
+            Some(_) => Err(other_file(name).into()),
+            None => Err(not_found(name).into()),
+        }
     }
 
     /// The inode of a directory that is to get the name or has it.
@@ -545,6 +559,11 @@ fn directory_entry(name: &[u8], record: &[u8]) -> Result<DirectoryEntry, Error> 
     check_name(name).map_err(|flaw| Error::damaged(flaw.to_string()))?;
     let (inode, kind) = parse_entry(record)?;
     Ok(DirectoryEntry { name: name.to_vec(), inode, kind })
+}
+
+fn other_file(name: &[u8]) -> Error {
+    let what = format!("{} is the name of another file by now", quoted(name));
+    Error::refused(Errno::STALE, what)
 }
 
 fn not_found(name: &[u8]) -> Error {

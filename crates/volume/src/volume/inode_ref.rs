@@ -16,6 +16,7 @@ use crate::namespace::open_options::OpenOptions;
 use crate::namespace::operations;
 use crate::namespace::path::{InodeAt, NameAt};
 use crate::namespace::pins::Pin;
+use crate::namespace::transaction::Transaction;
 use crate::records::inode::{FileType, Inode, InodeNumber};
 use crate::volume::metadata::Metadata;
 use crate::volume::volume::Volume;
@@ -304,6 +305,79 @@ impl InodeRef {
         let (name, new_name) = (name.as_ref(), new_name.as_ref());
         let operation = operations::rename(self.entry(name), new_directory.entry(new_name), how);
         self.volume.change(WaitMode::Async, operation).await
+    }
+
+    /// As [`Self::rename`], if the name is that of the file `expected` in the same step. So a caller that has looked
+    /// the file up moves this one and no other.
+    ///
+    /// ```
+    /// # mod uringfs { pub use uringfs_reactor::*; pub use uringfs_volume::*; pub use uringfs_volume as volume; }
+    /// # use uringfs::{FormatOptions, Reactor, ReactorOptions, Volume};
+    /// use uringfs::volume::{FileType, Inode, Rename};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let folder = tempfile::tempdir()?;
+    /// # let volume = Volume::create(folder.path().join("image"), &FormatOptions::new().size(64 << 20))?;
+    /// # let reactor = Reactor::new(ReactorOptions::default())?;
+    /// # reactor.block_on(async {
+    /// let (root, inode) = (volume.root(), Inode::new(FileType::File, 0o644));
+    /// let (job, _) = root.create("queued", &inode).await?;
+    /// root.rename_only("queued", job.number(), &root, "running", Rename::NoReplace).await?;
+    /// assert_eq!(root.lookup("running").await?.0, job);
+    /// # Ok::<(), uringfs_volume::Error>(())
+    /// # })?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// ESTALE if the name is that of another file; as [`Self::rename`].
+    pub async fn rename_only(
+        &self,
+        name: impl AsRef<OsStr>,
+        expected: InodeNumber,
+        new_directory: &InodeRef,
+        new_name: impl AsRef<OsStr>,
+        how: Rename,
+    ) -> Result<(), Error> {
+        self.require_same_volume(new_directory)?;
+        let name = name.as_ref();
+        let mut rename =
+            operations::rename(self.entry(name), new_directory.entry(new_name.as_ref()), how);
+        let operation = |transaction: &mut Transaction<'_>| {
+            transaction.require_inode(self.number(), name.as_bytes(), expected)?;
+            rename(transaction)
+        };
+        self.volume.change(WaitMode::Async, operation).await
+    }
+
+    /// Makes the names in this directory, or the attributes of this file, durable, as fsync(2) does for a directory.
+    /// Waits for a commit, which has all other changes of names and attributes of the volume, too. Writes no dirty
+    /// bytes back and reports no lost writes, unlike [`Volume::sync`]; [`File::sync_all`] is for the bytes of a file.
+    ///
+    /// ```
+    /// # mod uringfs { pub use uringfs_reactor::*; pub use uringfs_volume::*; pub use uringfs_volume as volume; }
+    /// # use uringfs::{FormatOptions, Reactor, ReactorOptions, Volume};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let folder = tempfile::tempdir()?;
+    /// # let volume = Volume::create(folder.path().join("image"), &FormatOptions::new().size(64 << 20))?;
+    /// # volume.write("/old", "text")?;
+    /// # let reactor = Reactor::new(ReactorOptions::default())?;
+    /// # reactor.block_on(async {
+    /// let root = volume.root();
+    /// root.remove_file("old").await?;
+    /// // No power cut brings the name back after this.
+    /// root.sync_metadata().await?;
+    /// # Ok::<(), uringfs_volume::Error>(())
+    /// # })?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// ENOSPC when the catalog is full: remove something, then sync again. EIO when the device or the catalog failed,
+    /// now or before.
+    pub async fn sync_metadata(&self) -> Result<(), Error> {
+        self.volume.commit_in_mode(WaitMode::Async).await
     }
 
     /// Changes permissions, owner and times in one step; see [`Volume::set_attributes`].

@@ -347,16 +347,29 @@ impl Volume {
         if self.is_opened_read_only() {
             return Ok(());
         }
-        let failed = |doing: &str, errno| match self.is_device_full() {
-            true => Error::io(doing, errno).with_cause(DEVICE_FULL),
-            false => Error::io(doing, errno),
-        };
-        self.write_back_files(mode).await.map_err(|errno| failed("writing back files", errno))?;
-        let synced = self.shared.wait_for_commit(mode).await;
-        synced.map_err(|errno| failed("making the volume's changes durable", errno))?;
+        let written_back = self.write_back_files(mode).await;
+        written_back.map_err(|errno| self.sync_error("writing back files", errno))?;
+        self.commit_in_mode(mode).await?;
         match self.shared.has_lost_writes.swap(false, Ordering::AcqRel) {
             true => Err(Error::io("writing back a closed file", Errno::IO)),
             false => Ok(()),
+        }
+    }
+
+    /// Makes all changes of names and attributes durable. Writes nothing back.
+    pub(crate) async fn commit_in_mode(&self, mode: WaitMode) -> Result<(), Error> {
+        self.shared.check_process()?;
+        if self.is_opened_read_only() {
+            return Ok(());
+        }
+        let committed = self.shared.wait_for_commit(mode).await;
+        committed.map_err(|errno| self.sync_error("making the volume's changes durable", errno))
+    }
+
+    fn sync_error(&self, doing: &str, errno: Errno) -> Error {
+        match self.is_device_full() {
+            true => Error::io(doing, errno).with_cause(DEVICE_FULL),
+            false => Error::io(doing, errno),
         }
     }
 
