@@ -7,9 +7,9 @@ use uringfs::volume::Metadata;
 
 /// The ETag: the inode's number, the time of its creation, and the size.
 ///
-/// Each put makes a new file, whose number no other file of the volume ever gets. After a power cut a number may be given
-/// again whose file was not durable yet, though a reader may have seen it: such files differ in their creation, which
-/// nothing changes later. The time of the last change is not in it: two changes may have the same.
+/// Each put makes a new file, whose number no other file of the volume ever gets. After a power cut a number may be
+/// given again whose file was not durable yet, though a reader may have seen it: such files differ in their creation,
+/// which nothing changes later. The time of the last change is not in it: two changes may have the same.
 pub(crate) fn etag(metadata: &Metadata) -> String {
     let created = metadata.inode().created;
     let (seconds, nanoseconds) = (created.seconds(), created.nanoseconds());

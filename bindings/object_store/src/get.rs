@@ -18,8 +18,9 @@ use crate::tree::{Object, Tree};
 pub(crate) const READ_BYTES: u64 = 8 << 20;
 /// The chunks of a get that are read ahead of the caller.
 const CHUNKS_AHEAD: usize = 2;
-/// Memory of large chunks, which new memory would make slower: the kernel or the allocator fills that with zeros first. The
-/// buffers are the process's, and return when the caller drops the bytes; while all are in use, chunks get new memory.
+/// Memory of large chunks, which new memory would make slower: the kernel or the allocator fills that with zeros first.
+/// The buffers are the process's, and return when the caller drops the bytes; while all are in use, chunks get new
+/// memory.
 static POOL: LazyLock<Option<BufferPool>> =
     LazyLock::new(|| BufferPool::new(READ_BYTES as usize, POOL_BUFFERS).ok());
 const POOL_BUFFERS: usize = 8;
@@ -72,7 +73,7 @@ impl Tree {
         let within = |range: &Range<u64>| GetRange::Bounded(range.clone()).as_range(size);
         let ranges: Vec<_> =
             ranges.iter().map(within).collect::<Result<_, _>>().map_err(generic)?;
-        let reads = stream::iter(ranges).map(|range| read(&file, location, range));
+        let reads = stream::iter(ranges).map(|range| read_range(&file, location, range));
         reads.buffered(RANGES).try_collect().await
     }
 }
@@ -95,6 +96,21 @@ pub(crate) fn chunks(
         async move { read(&file, &location, begin..end).await }
     });
     reads.buffered(CHUNKS_AHEAD).boxed()
+}
+
+/// Reads a range of any length: one that is longer than a chunk in chunks, as a read of a volume has at most 1 GiB.
+async fn read_range(file: &File, location: &Path, range: Range<u64>) -> Result<Bytes> {
+    let length = range.end - range.start;
+    if length <= READ_BYTES {
+        return read(file, location, range).await;
+    }
+    let mut bytes = Vec::new();
+    bytes.try_reserve_exact(usize::try_from(length).map_err(generic)?).map_err(generic)?;
+    let mut chunks = chunks(file.clone(), location.clone(), range);
+    while let Some(chunk) = chunks.try_next().await? {
+        bytes.extend_from_slice(&chunk);
+    }
+    Ok(bytes.into())
 }
 
 /// # Errors

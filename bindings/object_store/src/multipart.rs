@@ -82,8 +82,13 @@ impl MultipartUpload for Upload {
                 self.end
             )));
         }
-        let (new, _permit) = self.new.take().ok_or_else(ended)?;
-        new.publish(Link::Replace).await
+        let (new, permit) = self.new.take().ok_or_else(ended)?;
+        if let Err(error) = new.link(Link::Replace).await {
+            // The caller may remove what was in the way, and complete it again.
+            self.new = Some((new, permit));
+            return Err(error);
+        }
+        new.make_durable().await
     }
 
     async fn abort(&mut self) -> Result<()> {

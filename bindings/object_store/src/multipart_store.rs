@@ -73,8 +73,35 @@ impl MultipartStore for UringfsStore {
     ) -> Result<PutResult> {
         let (parts, length) = self.uploads.with(path, id, |upload| upload.parts(&parts))?;
         let upload = self.uploads.remove(path, id)?;
+        let linked = self.link_upload(path, &upload, parts, length).await;
+        match linked {
+            Ok(new) => new.make_durable().await,
+            Err(error) => {
+                // The caller may remove what was in the way, and complete it again.
+                self.uploads.insert(id.clone(), upload);
+                Err(error)
+            }
+        }
+    }
+
+    async fn abort_multipart(&self, path: &Path, id: &MultipartId) -> Result<()> {
+        self.uploads.remove(path, id).map(drop)
+    }
+}
+
+impl UringfsStore {
+    /// Makes an object of the parts of an upload. No part can write to it any more: if one may still do so, the parts
+    /// are copied.
+    async fn link_upload(
+        &self,
+        path: &Path,
+        upload: &Upload,
+        parts: Vec<Part>,
+        length: u64,
+    ) -> Result<NewObject> {
         if upload.is_whole(&parts, length) {
-            return upload.new.publish(Link::Replace).await;
+            upload.new.link(Link::Replace).await?;
+            return Ok(upload.new.clone());
         }
         let new = NewObject::create(&self.tree, path, &upload.xattrs).await?;
         let mut end = 0;
@@ -86,11 +113,8 @@ impl MultipartStore for UringfsStore {
             copy_bytes(file, path, range, &new, end).await?;
             end += part.length;
         }
-        new.publish(Link::Replace).await
-    }
-
-    async fn abort_multipart(&self, path: &Path, id: &MultipartId) -> Result<()> {
-        self.uploads.remove(path, id).map(drop)
+        new.link(Link::Replace).await?;
+        Ok(new)
     }
 }
 
@@ -98,7 +122,7 @@ impl MultipartStore for UringfsStore {
 mod tests {
     use std::time::Duration;
 
-    use object_store::Error;
+    use object_store::{Error, ObjectStoreExt};
     use uringfs::device::Device;
     use uringfs::device::backend::memory::Memory;
     use uringfs::{FormatOptions, Volume};
@@ -106,11 +130,32 @@ mod tests {
     use super::*;
     use crate::uploads::MAX_AGE;
 
+    fn new_store() -> UringfsStore {
+        let device = Device::new(Memory::new(64 << 20).unwrap()).unwrap();
+        UringfsStore::new(Volume::create_on(device, &FormatOptions::new()).unwrap())
+    }
+
+    #[tokio::test]
+    async fn a_part_in_flight_does_not_write_into_the_completed_object() {
+        let store = new_store();
+        let path = Path::from("a");
+        let id = store.create_multipart(&path).await.unwrap();
+        let first = store.put_part(&path, &id, 0, "text".into()).await.unwrap();
+        // As put_part does before its write.
+        let (place, new) = store
+            .uploads
+            .with(&path, &id, |upload| Ok((upload.begin_part(1, 4)?, upload.new.clone())))
+            .unwrap();
+        let put = store.complete_multipart(&path, &id, vec![first]).await.unwrap();
+        new.write("late".into(), place.unwrap()).await.unwrap();
+        let object = store.get(&path).await.unwrap();
+        assert_eq!(object.meta.e_tag, put.e_tag);
+        assert_eq!(object.bytes().await.unwrap(), "text");
+    }
+
     #[tokio::test]
     async fn an_upload_without_parts_for_a_day_is_removed() {
-        let device = Device::new(Memory::new(64 << 20).unwrap()).unwrap();
-        let volume = Volume::create_on(device, &FormatOptions::new()).unwrap();
-        let store = UringfsStore::new(volume);
+        let store = new_store();
         let path = Path::from("a");
         let id = store.create_multipart(&path).await.unwrap();
         let now = Instant::now();

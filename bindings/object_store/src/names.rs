@@ -1,12 +1,12 @@
 //! Names of files as segments of object paths, and back: a bijection.
 //!
-//! A file's name is any bytes but `/` and 0. A segment is UTF-8 without ASCII control characters. A name that is a legal
-//! segment stays as it is, so that objects have their names in a mount, too. Any other name is percent-encoded: `%` with two
-//! upper-case digits for each byte that is not allowed, and for each `%` in it.
+//! A file's name is any bytes but `/` and 0. A segment is UTF-8 without ASCII control characters. A name that is a
+//! legal segment stays as it is, so that objects have their names in a mount, too. Any other name is percent-encoded:
+//! `%` with two upper-case digits for each byte that is not allowed, and for each `%` in it.
 //!
-//! Such an escape is a legal segment itself, and may be the name of another file. That name doubles its `%` (`%25`), and a
-//! name that looks like the doubled one doubles them again. Percent-encoded text is not touched: `M%C3%BCnchen` and
-//! `a%2Fb` stay, as no file needs them as its escape.
+//! Such an escape is a legal segment itself, and may be the name of another file. That name doubles its `%` (`%25`),
+//! and a name that looks like the doubled one doubles them again. Percent-encoded text is not touched: `M%C3%BCnchen`
+//! and `a%2Fb` stay, as no file needs them as its escape.
 
 use std::str;
 

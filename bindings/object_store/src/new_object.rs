@@ -1,7 +1,7 @@
 //! An object before it has its name: a file without one, which is written and then linked. So nothing is ever seen of a
 //! put that fails, is dropped or ends with the process; the next open of the volume frees the blocks.
 
-use std::mem;
+use std::iter::Peekable;
 
 use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt, stream};
@@ -13,7 +13,8 @@ use uringfs::{Errno, File, OpenOptions};
 use crate::attributes::{self, Xattrs};
 use crate::error::{io_error, object_error};
 use crate::etag::etag;
-use crate::tree::{NewName, Tree};
+use crate::new_name::NewName;
+use crate::tree::Tree;
 
 /// The most bytes of a write.
 const WRITE_BYTES: usize = 8 << 20;
@@ -52,7 +53,7 @@ impl NewObject {
 
     /// Writes a payload at an offset. Several calls may run at a time, with ranges apart.
     pub(crate) async fn write(&self, payload: PutPayload, offset: u64) -> Result<()> {
-        let writes = split(payload, offset);
+        let writes = Writes::new(payload.into_iter(), offset);
         let writes = stream::iter(writes).map(|(bytes, offset)| self.write_bytes(bytes, offset));
         writes.buffer_unordered(WRITES).try_collect().await
     }
@@ -69,11 +70,22 @@ impl NewObject {
 
     /// Gives the object its name and makes it durable. Both, and its bytes, are in one commit, which is shared with all
     /// other puts that wait for one.
-    pub(crate) async fn publish(self, how: Link) -> Result<PutResult> {
-        let NewObject { tree, location, inode, file } = self;
-        tree.make_name(&location, NewName::Link(&inode, how)).await?;
-        file.sync_all().await.map_err(|errno| io_error(&location, errno))?;
-        let metadata = inode.metadata().await.map_err(|error| object_error(&location, error))?;
+    pub(crate) async fn publish(&self, how: Link) -> Result<PutResult> {
+        self.link(how).await?;
+        self.make_durable().await
+    }
+
+    /// Gives the object its name. A later write would change what others have read: none is in flight, and none
+    /// follows.
+    pub(crate) async fn link(&self, how: Link) -> Result<()> {
+        self.tree.make_name(&self.location, NewName::Link(&self.inode, how)).await
+    }
+
+    /// Makes the object durable, after it has its name.
+    pub(crate) async fn make_durable(&self) -> Result<PutResult> {
+        let NewObject { location, inode, file, .. } = self;
+        file.sync_all().await.map_err(|error| io_error(location, error))?;
+        let metadata = inode.metadata().await.map_err(|error| object_error(location, error))?;
         Ok(PutResult {
             e_tag: Some(etag(&metadata)),
             version: None,
@@ -82,43 +94,77 @@ impl NewObject {
     }
 }
 
-/// The writes of a payload: the bytes and their offsets. The pieces of a payload in several are gathered, so that the
-/// number of writes does not depend on how the caller has cut it.
-fn split(payload: PutPayload, offset: u64) -> Vec<(Bytes, u64)> {
-    let mut pieces = Vec::new();
-    match payload.as_ref() {
-        [whole] => {
-            let mut whole = whole.clone();
-            while !whole.is_empty() {
-                pieces.push(whole.split_to(whole.len().min(WRITE_BYTES)));
-            }
-        }
-        several => {
-            let mut gathered = Vec::new();
-            for mut bytes in several.iter().cloned() {
-                while !bytes.is_empty() {
-                    let room = WRITE_BYTES - gathered.len();
-                    gathered.extend_from_slice(&bytes.split_to(bytes.len().min(room)));
-                    if gathered.len() == WRITE_BYTES {
-                        pieces.push(mem::take(&mut gathered).into());
-                    }
+/// The writes of a payload: the bytes and their offsets. Short pieces are gathered, so that the number of writes does
+/// not depend on how the caller has cut the payload; only when a write is due, so that at most [`WRITES`] are copied at
+/// a time.
+struct Writes<I: Iterator<Item = Bytes>> {
+    pieces: Peekable<I>,
+    /// What is left of the current piece.
+    rest: Bytes,
+    /// The offset of the next write.
+    end: u64,
+}
+
+impl<I: Iterator<Item = Bytes>> Writes<I> {
+    fn new(pieces: I, offset: u64) -> Writes<I> {
+        Writes { pieces: pieces.peekable(), rest: Bytes::new(), end: offset }
+    }
+
+    /// The next bytes, at most [`WRITE_BYTES`]. Empty at the end.
+    fn next_bytes(&mut self) -> Bytes {
+        let mut gathered = Vec::new();
+        while gathered.len() < WRITE_BYTES {
+            if self.rest.is_empty() {
+                match self.pieces.next() {
+                    Some(piece) => self.rest = piece,
+                    None => break,
                 }
             }
-            pieces.push(gathered.into());
+            let room = WRITE_BYTES - gathered.len();
+            let bytes = self.rest.split_to(self.rest.len().min(room));
+            let is_last = self.rest.is_empty() && self.pieces.peek().is_none();
+            if gathered.is_empty() && (bytes.len() == WRITE_BYTES || is_last) {
+                return bytes;
+            }
+            gathered.extend_from_slice(&bytes);
         }
+        gathered.into()
     }
-    let mut end = offset;
-    let at_its_offset = |bytes: Bytes| {
-        let offset = end;
-        end += bytes.len() as u64;
-        (bytes, offset)
-    };
-    pieces.into_iter().filter(|bytes: &Bytes| !bytes.is_empty()).map(at_its_offset).collect()
+}
+
+impl<I: Iterator<Item = Bytes>> Iterator for Writes<I> {
+    type Item = (Bytes, u64);
+
+    fn next(&mut self) -> Option<(Bytes, u64)> {
+        let bytes = self.next_bytes();
+        let offset = self.end;
+        self.end += bytes.len() as u64;
+        (!bytes.is_empty()).then_some((bytes, offset))
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
+
+    fn split(payload: PutPayload, offset: u64) -> Vec<(Bytes, u64)> {
+        Writes::new(payload.into_iter(), offset).collect()
+    }
+
+    #[test]
+    fn pieces_are_gathered_when_their_write_is_due() {
+        let piece = Bytes::from(vec![7; 1 << 20]);
+        let taken = Cell::new(0);
+        let pieces = std::iter::repeat_n(piece, 64).inspect(|_| taken.set(taken.get() + 1));
+        let mut writes = Writes::new(pieces, 0);
+        let first: Vec<_> = writes.by_ref().take(WRITES).collect();
+        assert!(first.iter().all(|(bytes, _)| bytes.len() == WRITE_BYTES));
+        // One more is looked at.
+        assert!(taken.get() <= WRITES * WRITE_BYTES / (1 << 20) + 1, "{} pieces", taken.get());
+        assert_eq!(writes.count(), 4);
+    }
 
     #[test]
     fn writes_do_not_depend_on_the_pieces_of_a_payload() {

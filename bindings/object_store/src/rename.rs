@@ -5,14 +5,15 @@ use std::ops::Range;
 use futures_util::stream::{self, BoxStream, StreamExt, TryStreamExt};
 use object_store::path::Path;
 use object_store::{CopyMode, Error, PutMode, RenameTargetMode, Result};
-use uringfs::File;
 use uringfs::volume::Rename;
+use uringfs::{Errno, File};
 
 use crate::attributes::read_xattrs;
-use crate::error::object_error;
+use crate::error::{not_found, object_error};
 use crate::get::{self, READ_BYTES};
+use crate::new_name::NewName;
 use crate::new_object::NewObject;
-use crate::tree::{NewName, Tree};
+use crate::tree::Tree;
 
 /// Deletes of a stream that wait for a commit at a time, which they share.
 const DELETES: usize = 64;
@@ -53,7 +54,7 @@ impl Tree {
         };
         let new_name = NewName::Move(place.directory(), place.name(), how);
         self.make_name(to, new_name).await.map_err(|error| match error {
-            // Another call deleted or renamed it meanwhile.
+            // Another call has deleted or renamed it meanwhile.
             Error::NotFound { source, .. } => Error::NotFound { path: from.to_string(), source },
             error => error,
         })?;
@@ -67,7 +68,10 @@ impl Tree {
         let place = self.place(location, &names).await?;
         self.object_at(location, &place).await?;
         let removed = place.directory().remove_file(place.name()).await;
-        removed.map_err(|error| object_error(location, error))?;
+        removed.map_err(|error| match error.errno() {
+            Errno::ISDIR => not_found(location, "the name is a directory's by now"),
+            _ => object_error(location, error),
+        })?;
         place.prune().await;
         self.commit(location).await
     }

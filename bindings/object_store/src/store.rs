@@ -22,8 +22,8 @@ use crate::uploads::Uploads;
 
 /// The files of a volume, or those under a prefix, as objects. Clones are the same store.
 ///
-/// Each put, copy, rename and delete is atomic and durable when it answers; those that run at a time share commits. No call
-/// blocks its thread, on any runtime.
+/// Each put, copy, rename and delete is atomic and durable when it answers; those that run at a time share commits. No
+/// call blocks its thread, on any runtime.
 ///
 /// ```
 /// use object_store::path::Path;
@@ -71,8 +71,9 @@ impl UringfsStore {
         UringfsStore { tree: Tree::new(volume.into()), uploads: Arc::default() }
     }
 
-    /// The objects under a prefix, as a store whose paths are relative to it. The prefix need not exist: the first put makes
-    /// it. [`MultipartStore`](object_store::multipart::MultipartStore)'s uploads belong to the store that began them.
+    /// The objects under a prefix, as a store whose paths are relative to it. The prefix need not exist: the first put
+    /// makes it. [`MultipartStore`](object_store::multipart::MultipartStore)'s uploads belong to the store that began
+    /// them.
     ///
     /// ```
     /// use object_store::ObjectStoreExt;

@@ -3,7 +3,7 @@
 //! A part goes to its place in the object when all parts before it have the length of the first one that came, as most
 //! programs cut them. Any other part gets a file of its own, and then completing the upload copies all parts.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::{Duration, Instant};
@@ -18,7 +18,8 @@ use crate::error::generic;
 use crate::multipart::UploadPermit;
 use crate::new_object::NewObject;
 
-/// The age at which an upload is removed, if no part came meanwhile. The beginning of any other upload looks for them.
+/// The age at which an upload is removed, if no part came meanwhile. Each upload with an id that begins on the same
+/// store, or a clone of it, looks for them.
 pub(crate) const MAX_AGE: Duration = Duration::from_secs(24 * 3600);
 /// The most parts of an upload, as of S3.
 const MAX_PARTS: usize = 10_000;
@@ -40,8 +41,13 @@ pub(crate) struct Upload {
     pub(crate) new: NewObject,
     /// The length of the first part that came.
     part_bytes: Option<u64>,
-    /// By index; `None` while a part is being written.
-    parts: BTreeMap<usize, Option<Part>>,
+    /// Those that are written, by index.
+    parts: BTreeMap<usize, Part>,
+    /// The indexes of all that have begun.
+    begun: BTreeSet<usize>,
+    /// The parts whose writes into the object have begun, and have not succeeded. Such a write may change the object at
+    /// any later time, also after its future is dropped.
+    unfinished: usize,
     last_use: Instant,
     _permit: UploadPermit,
 }
@@ -102,6 +108,8 @@ impl Upload {
             new,
             part_bytes: None,
             parts: BTreeMap::new(),
+            begun: BTreeSet::new(),
+            unfinished: 0,
             last_use: Instant::now(),
             _permit: permit,
         }
@@ -115,19 +123,24 @@ impl Upload {
             )));
         }
         let part_bytes = *self.part_bytes.get_or_insert(length);
-        let is_again = self.parts.insert(index, None).is_some();
+        let is_again = !self.begun.insert(index);
         let fits = length <= part_bytes && !is_again;
+        self.unfinished += usize::from(fits);
         Ok(fits.then(|| index as u64 * part_bytes))
     }
 
+    /// Records a part that is written. If it came before, it replaces that one.
     pub(crate) fn end_part(&mut self, index: usize, part: Part) {
-        self.parts.insert(index, Some(part));
+        if part.new.inode() == self.new.inode() {
+            self.unfinished -= 1;
+        }
+        self.parts.insert(index, part);
     }
 
     /// The parts that make the object, and its length.
     pub(crate) fn parts(&self, ids: &[PartId]) -> Result<(Vec<Part>, u64)> {
         let find = |(index, id): (usize, &PartId)| {
-            let part = self.parts.get(&index).and_then(Option::as_ref);
+            let part = self.parts.get(&index);
             part.filter(|part| part.id == id.content_id).cloned().ok_or_else(|| {
                 generic(format!(
                     "part {index} of the upload of {:?} is not the one that was put last; put it again",
@@ -140,7 +153,7 @@ impl Upload {
         Ok((parts, length))
     }
 
-    /// Whether all parts are in the object, each in its place, and nothing else is.
+    /// Whether all parts are in the object, each in its place, and nothing else is or can come.
     pub(crate) fn is_whole(&self, parts: &[Part], length: u64) -> bool {
         let mut end = 0;
         let in_place = parts.iter().all(|part| {
@@ -148,7 +161,7 @@ impl Upload {
             end += part.length;
             is_next
         });
-        in_place && self.new.length() == length
+        in_place && self.unfinished == 0 && self.new.length() == length
     }
 }
 

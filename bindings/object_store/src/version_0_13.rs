@@ -1,5 +1,5 @@
-//! [`UringfsStore013`]: the same store by the trait of `object_store` 0.13, which DataFusion 55 has. Converts arguments and
-//! results, and does nothing else.
+//! [`UringfsStore013`]: the same store by the trait of `object_store` 0.13, which DataFusion 55 has. Converts arguments
+//! and results, and does nothing else.
 
 use std::fmt;
 use std::ops::Range;
@@ -15,8 +15,8 @@ use object_store_013 as old;
 use crate::error::STORE;
 use crate::store::UringfsStore;
 
-/// A [`UringfsStore`] by the trait `ObjectStore` of `object_store` 0.13 (feature `object-store-0-13`), for programs whose
-/// DataFusion, Delta Lake or Lance has that version. The results are the same.
+/// A [`UringfsStore`] by the trait `ObjectStore` of `object_store` 0.13 (feature `object-store-0-13`), for programs
+/// whose DataFusion, Delta Lake or Lance has that version. The results are the same.
 ///
 /// ```
 /// use object_store_013::path::Path;
@@ -280,10 +280,13 @@ fn old_attribute(name: &new::Attribute) -> Option<old::Attribute> {
     })
 }
 
-/// Keeps kind, path and source.
+/// Keeps kind, path and source. An error of the caller comes back as it was.
 fn old_error(error: new::Error) -> old::Error {
     match error {
-        new::Error::Generic { store, source } => old::Error::Generic { store, source },
+        new::Error::Generic { store, source } => match source.downcast() {
+            Ok(caller) => *caller,
+            Err(source) => old::Error::Generic { store, source },
+        },
         new::Error::NotFound { path, source } => old::Error::NotFound { path, source },
         new::Error::AlreadyExists { path, source } => old::Error::AlreadyExists { path, source },
         new::Error::Precondition { path, source } => old::Error::Precondition { path, source },
@@ -294,6 +297,9 @@ fn old_error(error: new::Error) -> old::Error {
         }
         new::Error::PermissionDenied { path, source } => {
             old::Error::PermissionDenied { path, source }
+        }
+        new::Error::Unauthenticated { path, source } => {
+            old::Error::Unauthenticated { path, source }
         }
         new::Error::InvalidPath { source: new::path::Error::EmptySegment { path } } => {
             old::Error::InvalidPath { source: old::path::Error::EmptySegment { path } }

@@ -1,21 +1,23 @@
-//! What the store promises beyond the suite: conflicts of names, directories, names of other files, ETags, and calls at a
-//! time.
+//! What the store promises beyond the suite: conflicts of names, directories, names of other files, ETags, and
+//! concurrent calls.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
 use futures_util::future::join_all;
 use futures_util::{StreamExt, TryStreamExt};
-use object_store::multipart::MultipartStore;
 use object_store::path::Path;
 use object_store::{
     Attribute, Attributes, CopyOptions, Error, GetOptions, ObjectStore, ObjectStoreExt, PutMode,
     PutOptions, PutPayload, UpdateVersion,
 };
 use proptest::prelude::*;
-use uringfs::device::Device;
+use uringfs::cache::Cache;
 use uringfs::device::backend::memory::Memory;
-use uringfs::{FormatOptions, Volume};
+use uringfs::device::backend::sim::{Fault, Rule, Sim, SimOptions, When};
+use uringfs::device::{Device, Op};
+use uringfs::volume::{FileType, Inode};
+use uringfs::{Errno, FormatOptions, Volume};
 use uringfs_object_store::{NameConflict, UringfsStore};
 
 fn new_store() -> UringfsStore {
@@ -135,6 +137,25 @@ async fn only_regular_files_are_objects_and_links_are_not_followed() {
     assert_eq!(listed, []);
 }
 
+/// As rename(2) does, and as the puts of a store of local files do.
+#[tokio::test]
+async fn a_put_replaces_a_link_or_special_file_and_not_what_it_leads_to() {
+    let store = new_store();
+    let volume = store.volume();
+    store.put(&path("real"), "1".into()).await.unwrap();
+    volume.symlink("/real", "/link").await.unwrap();
+    let fifo = Inode::new(FileType::Fifo, 0o644);
+    volume.mknod("/fifo", &fifo).await.unwrap();
+    for name in ["link", "fifo"] {
+        let create = PutOptions::from(PutMode::Create);
+        let put = store.put_opts(&path(name), "2".into(), create).await;
+        assert!(matches!(put, Err(Error::AlreadyExists { .. })), "{name}: {put:?}");
+        store.put(&path(name), "2".into()).await.unwrap();
+        assert_eq!(text(&store, name).await, "2");
+    }
+    assert_eq!(text(&store, "real").await, "1");
+}
+
 #[tokio::test]
 async fn names_that_are_no_segments_are_reached_by_their_escapes() {
     let store = new_store();
@@ -239,6 +260,55 @@ async fn a_get_reads_the_object_that_it_has_found() {
 }
 
 #[tokio::test]
+async fn ranges_may_be_longer_than_a_read() {
+    let store = new_store();
+    // A hole needs no blocks.
+    let file = store.volume().create_file("/large").await.unwrap();
+    let length = (1 << 30) + (9 << 20);
+    file.set_len(length).await.unwrap();
+    file.write_at("end", length - 3).await.0.unwrap();
+    let ranges = [5..length, length - 3..length];
+    let got = store.get_ranges(&path("large"), &ranges).await.unwrap();
+    assert_eq!(got[0].len() as u64, length - 5);
+    assert!(got[0].ends_with(b"\0end"));
+    assert_eq!(got[1], "end");
+}
+
+/// Programs that use the volume's files beside the store see their own losses, and decide when bytes are written back.
+#[tokio::test]
+async fn deletes_and_renames_write_no_other_file_back_and_take_no_report_of_a_loss() {
+    let sim = Sim::new(SimOptions::new(64 << 20));
+    let device = Device::new(sim.clone()).unwrap();
+    let store = UringfsStore::new(Volume::create_on(device, &FormatOptions::new()).unwrap());
+    let volume = store.volume();
+    for name in ["deleted", "renamed", "lost", "dirty"] {
+        store.put(&path(name), "old".into()).await.unwrap();
+    }
+    let cache = Cache::new(1 << 20);
+    let open = async |name: &str| {
+        let options = uringfs::OpenOptions::new().read(true).write(true).direct(true);
+        volume.open_with(name, options).await.unwrap().buffered(&cache)
+    };
+    sim.inject(Rule::new(Op::Write, When::From(1), Fault::Error(Errno::IO)));
+    let lost = open("/lost").await;
+    lost.write_at("new", 0).await.0.unwrap();
+    drop(lost);
+    while cache.statistics().dirty_bytes > 0 {
+        std::thread::yield_now();
+    }
+    sim.clear_faults();
+    let dirty = open("/dirty").await;
+    dirty.write_at("new", 0).await.0.unwrap();
+    let dirty_bytes = cache.statistics().dirty_bytes;
+    assert!(dirty_bytes > 0);
+    store.delete(&path("deleted")).await.unwrap();
+    store.rename(&path("renamed"), &path("a/b")).await.unwrap();
+    assert_eq!(cache.statistics().dirty_bytes, dirty_bytes);
+    assert_eq!(volume.sync().await.unwrap_err().errno(), Errno::IO);
+    volume.sync().await.unwrap();
+}
+
+#[tokio::test]
 async fn etags_stay_over_renames_and_openings_and_change_with_puts() {
     let store = new_store();
     let etag = async |name: &str| store.head(&path(name)).await.unwrap().e_tag.unwrap();
@@ -283,31 +353,6 @@ async fn attributes_are_extended_attributes_of_the_file_and_are_copied() {
     let long = Attributes::from_iter([(Attribute::Metadata("k".repeat(229).into()), "")]);
     let put = store.put_opts(&path("c"), "1".into(), long.into()).await.unwrap_err();
     assert!(put.to_string().contains("a key of metadata 228"), "{put}");
-}
-
-#[tokio::test]
-async fn parts_of_any_lengths_make_one_object() {
-    let store = new_store();
-    let location = path("parts");
-    let parts: [&[u8]; 4] = [&[1; 5000], &[2; 7000], &[3; 1], &[4; 9000]];
-    let id = store.create_multipart(&location).await.unwrap();
-    let mut ids = Vec::new();
-    for (index, part) in parts.iter().enumerate() {
-        ids.push(store.put_part(&location, &id, index, part.to_vec().into()).await.unwrap());
-    }
-    // A part that comes again replaces the first one, whose id is refused then.
-    let stale = ids.clone();
-    ids[1] = store.put_part(&location, &id, 1, vec![5; 3000].into()).await.unwrap();
-    let refused = store.complete_multipart(&location, &id, stale).await.unwrap_err();
-    assert!(refused.to_string().contains("is not the one that was put last"), "{refused}");
-    store.complete_multipart(&location, &id, ids).await.unwrap();
-    let expected = [parts[0], &[5; 3000], parts[2], parts[3]].concat();
-    assert_eq!(store.get(&location).await.unwrap().bytes().await.unwrap(), expected);
-    let again = store.complete_multipart(&location, &id, Vec::new()).await;
-    assert!(matches!(again, Err(Error::NotFound { .. })), "{again:?}");
-    let many = store.create_multipart(&location).await.unwrap();
-    let part = store.put_part(&location, &many, 10_000, "x".into()).await.unwrap_err();
-    assert!(part.to_string().contains("at most 10000 parts"), "{part}");
 }
 
 #[tokio::test]

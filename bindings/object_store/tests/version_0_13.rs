@@ -1,8 +1,9 @@
 //! The suite of `object_store` 0.13, on the same store by the trait of that version.
 
+use futures_util::{StreamExt, stream};
 use object_store_013::integration::*;
 use object_store_013::path::Path;
-use object_store_013::{Error, ObjectStoreExt};
+use object_store_013::{Error, ObjectStore, ObjectStoreExt};
 use uringfs::device::Device;
 use uringfs::device::backend::memory::Memory;
 use uringfs::{FormatOptions, Volume};
@@ -44,6 +45,12 @@ async fn errors_keep_their_kind_and_source() {
     }
     let put = store.put(&Path::default(), "1".into()).await;
     assert!(matches!(put, Err(Error::InvalidPath { .. })), "{put:?}");
+    // The caller's own error, too.
+    let precondition = Error::Precondition { path: "b".to_owned(), source: "planned".into() };
+    let locations = stream::iter([Err(precondition), Ok(Path::from("c"))]).boxed();
+    let deleted: Vec<_> = store.delete_stream(locations).collect().await;
+    assert!(matches!(&deleted[0], Err(Error::Precondition { path, .. }) if path == "b"));
+    assert!(matches!(&deleted[1], Err(Error::NotFound { path, .. }) if path == "c"), "{deleted:?}");
     let store = UringfsStore::from(store);
     let got = object_store::ObjectStoreExt::get(&store, &"a".into()).await.unwrap();
     assert_eq!(got.bytes().await.unwrap(), "1");
