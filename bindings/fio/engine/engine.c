@@ -8,11 +8,13 @@ static int engine_init(struct thread_data *td) {
     unsigned int depth = td->o.iodepth;
     struct job *job = calloc(1, sizeof *job);
     struct uringfs_completion *completions = calloc(depth, sizeof *completions);
-    if (!job || !completions) {
-        log_err("uringfs: there is no memory for a depth of %u\n", depth);
+    struct io_u **unsubmitted = calloc(depth, sizeof *unsubmitted);
+    if (!job || !completions || !unsubmitted) {
+        fail_job(td, ENOMEM, "there is no memory for a depth of %u", depth);
         goto fail;
     }
     job->completions = completions;
+    job->unsubmitted = unsubmitted;
     if (read_switches(td, &job->switches)) {
         goto fail;
     }
@@ -23,8 +25,9 @@ static int engine_init(struct thread_data *td) {
         .depth = depth < 64 ? 64 : depth,
         .switches = job->switches.reactor,
     };
-    if (uringfs_reactor_create(&options, &job->reactor) < 0) {
-        log_err("uringfs: job %s: %s\n", td->o.name, uringfs_error_text());
+    int result = uringfs_reactor_create(&options, &job->reactor);
+    if (result < 0) {
+        fail_job(td, -result, "%s", uringfs_error_text());
         goto fail;
     }
     const struct engine_options *asked = td->eo;
@@ -41,6 +44,7 @@ fail:
     if (job) {
         close_reactor(job);
     }
+    free(unsubmitted);
     free(completions);
     free(job);
     return 1;
@@ -52,10 +56,8 @@ static void engine_cleanup(struct thread_data *td) {
         return;
     }
     close_reactor(job);
-    int error = leave_shared(td, job->volume);
-    if (error && !td->error) {
-        td_verror(td, error, "close");
-    }
+    leave_shared(td, job->volume);
+    free(job->unsubmitted);
     free(job->completions);
     free(job);
 }
@@ -80,7 +82,7 @@ struct ioengine_ops ioengine = {
     .name = "uringfs",
     .version = FIO_IOOPS_VERSION,
     // Files are no files of the kernel: fio must neither make nor stat them.
-    .flags = FIO_DISKLESSIO | FIO_NODISKUTIL,
+    .flags = FIO_DISKLESSIO | FIO_NODISKUTIL | FIO_ASYNCIO_SETS_ISSUE_TIME,
     .setup = engine_setup,
     .init = engine_init,
     .cleanup = engine_cleanup,

@@ -2,7 +2,7 @@
 //
 // engine.c has the table of these functions, and begins and ends jobs; options.c has the options; files.c sizes, lays
 // out, opens and removes files; shared.c opens volumes and targets, which the jobs of the process share; io.c has
-// requests and completions; memory.c has the memory of requests.
+// requests and completions; memory.c has the memory of requests; errors.c reports errors.
 
 #ifndef URINGFS_FIO_ENGINE_H
 #define URINGFS_FIO_ENGINE_H
@@ -31,22 +31,25 @@ struct switches {
     char file[1024];
 };
 
-// Returns 0, or 1 after a line of error.
-int read_switches(const struct thread_data *td, struct switches *switches);
+// Ends a job with an error: prints a line, and sets the error that fio reports, with which it exits with 1. Returns 1.
+__attribute__((format(printf, 3, 4))) int fail_job(struct thread_data *td, int error, const char *format, ...);
 
-// Refuses a job that this engine cannot run. Returns 0, or 1 after a line of error.
-int check_options(const struct thread_data *td);
+// Returns 0, or 1 after fail_job.
+int read_switches(struct thread_data *td, struct switches *switches);
+
+// Refuses a job that this engine cannot run. Returns 0, or 1 after fail_job.
+int check_options(struct thread_data *td);
 
 // A volume, or a target that is one file by itself. All jobs that name it share it. The last one closes it.
 struct shared;
 
-// Opens the volume of a job, or joins those that use it. Returns NULL after a line of error.
+// Opens the volume of a job, or joins those that use it. Returns NULL after fail_job.
 struct shared *share_volume(struct thread_data *td);
 
 // The same for the target that a file of a job without a volume names.
 struct shared *share_target(struct thread_data *td, const struct fio_file *f);
 
-// Leaves it. NULL is allowed. Returns 0, or an errno after a line of error, when the last one could not close it.
+// Leaves it. NULL is allowed. Returns 0, or an errno after fail_job, when the last one could not close it.
 int leave_shared(struct thread_data *td, struct shared *shared);
 
 struct uringfs_volume *volume_of(const struct shared *shared);
@@ -62,6 +65,8 @@ struct job {
     uint32_t write_flags;
     // Requests since the last submission, and those whose completions fio does not have.
     unsigned int queued, in_flight;
+    // The queued ones. As many as the depth.
+    struct io_u **unsubmitted;
     // As many as the depth.
     struct uringfs_completion *completions;
     // Of a job whose memory is registered.

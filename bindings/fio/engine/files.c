@@ -20,9 +20,9 @@ static struct path path_of(const struct fio_file *f) {
     return path;
 }
 
-static int failed(const struct thread_data *td, const struct fio_file *f) {
-    log_err("uringfs: job %s: file %s: %s\n", td->o.name, f->file_name, uringfs_error_text());
-    return 1;
+// Ends the job with the error that a call of the library has returned for this file.
+static int failed(struct thread_data *td, const struct fio_file *f, int64_t result) {
+    return fail_job(td, -result, "file %s: %s", f->file_name, uringfs_error_text());
 }
 
 // The size that a file needs for its job: the rule is fio's own for files of the kernel.
@@ -51,7 +51,7 @@ static int make_folders(struct thread_data *td, struct uringfs_volume *volume, s
         *slash = '\0';
         int result = uringfs_mkdir(volume, path.text, 0755);
         if (result < 0 && result != -EEXIST) {
-            return failed(td, f);
+            return failed(td, f, result);
         }
         *slash = '/';
     }
@@ -89,7 +89,7 @@ static int lay_out(struct thread_data *td, struct uringfs_volume *volume, struct
     }
     int result = uringfs_file_open(volume, path.text, &options, &file);
     if (result < 0) {
-        return failed(td, f);
+        return failed(td, f, result);
     }
     int64_t done;
     if (td_read(td) || td->o.overwrite) {
@@ -102,7 +102,7 @@ static int lay_out(struct thread_data *td, struct uringfs_volume *volume, struct
     if (done >= 0 && td->o.create_fsync) {
         done = uringfs_file_flush(file, 0);
     }
-    int error = done < 0 ? failed(td, f) : 0;
+    int error = done < 0 ? failed(td, f, done) : 0;
     uringfs_file_close(file);
     f->real_file_size = size;
     return error;
@@ -113,7 +113,7 @@ static int prepare_file(struct thread_data *td, struct uringfs_volume *volume, s
     struct uringfs_attributes attributes = {.size = sizeof attributes};
     int result = uringfs_stat(volume, path.text, &attributes);
     if (result < 0 && result != -ENOENT) {
-        return failed(td, f);
+        return failed(td, f, result);
     }
     f->real_file_size = result < 0 ? 0 : attributes.bytes;
     uint64_t size = size_for_job(td, f, index);
@@ -133,9 +133,8 @@ static int prepare_target(struct thread_data *td, struct fio_file *f) {
     uint64_t size = size_for_job(td, f, 0);
     int error = leave_shared(td, target);
     if (td->o.nr_files == 1 && size > f->real_file_size) {
-        log_err("uringfs: job %s: %s has %llu bytes, and the job needs %llu: a target does not grow\n", td->o.name,
-                f->file_name, (unsigned long long)f->real_file_size, (unsigned long long)size);
-        return 1;
+        return fail_job(td, EINVAL, "%s has %llu bytes, and the job needs %llu: a target does not grow", f->file_name,
+                        (unsigned long long)f->real_file_size, (unsigned long long)size);
     }
     return error;
 }
@@ -170,9 +169,6 @@ int engine_open_file(struct thread_data *td, struct fio_file *f) {
     if (!job->volume) {
         struct shared *target = share_target(td, f);
         FILE_SET_ENG_DATA(f, target);
-        if (!target) {
-            td_verror(td, EIO, "open");
-        }
         return target == NULL;
     }
     struct path path = path_of(f);
@@ -189,8 +185,7 @@ int engine_open_file(struct thread_data *td, struct fio_file *f) {
     }
     int result = uringfs_file_open(volume_of(job->volume), path.text, &options, &file);
     if (result < 0) {
-        td_verror(td, -result, "open");
-        return failed(td, f);
+        return failed(td, f, result);
     }
     FILE_SET_ENG_DATA(f, file);
     // What the job may use, also where the file has yet to grow.
@@ -204,7 +199,14 @@ int engine_close_file(struct thread_data *td, struct fio_file *f) {
     struct job *job = td->io_ops_data;
     void *opened = FILE_ENG_DATA(f);
     FILE_SET_ENG_DATA(f, NULL);
-    return job->volume ? -uringfs_file_close(opened) : leave_shared(td, opened);
+    if (!job->volume) {
+        return leave_shared(td, opened);
+    }
+    int result = uringfs_file_close(opened);
+    if (result < 0) {
+        failed(td, f, result);
+    }
+    return -result;
 }
 
 int engine_unlink_file(struct thread_data *td, struct fio_file *f) {

@@ -49,7 +49,7 @@ enum fio_q_status engine_queue(struct thread_data *td, struct io_u *io_u) {
     fio_ro_check(td, io_u);
     int result = begin(job, io_u);
     if (result == 0) {
-        job->queued++;
+        job->unsubmitted[job->queued++] = io_u;
         job->in_flight++;
         return FIO_Q_QUEUED;
     }
@@ -61,9 +61,25 @@ enum fio_q_status engine_queue(struct thread_data *td, struct io_u *io_u) {
     return FIO_Q_COMPLETED;
 }
 
-// For fio's statistics of batches.
+// The times of submission, of which fio makes the latencies.
+static void note_times(struct thread_data *td, const struct job *job) {
+    struct timespec now;
+    fio_gettime(&now, NULL);
+    for (unsigned int i = 0; i < job->queued; i++) {
+        job->unsubmitted[i]->issue_time = now;
+        io_u_queued(td, job->unsubmitted[i]);
+    }
+    if (td->o.read_iolog_file) {
+        td->last_issue = now;
+    }
+}
+
+// For fio's statistics of batches and latencies. A job that measures none (gtod_reduce=1) asks for no time.
 static inline void note_submission(struct thread_data *td, struct job *job) {
     if (job->queued > 0) {
+        if (fio_fill_issue_time(td)) {
+            note_times(td, job);
+        }
         io_u_mark_submit(td, job->queued);
         job->queued = 0;
     }
@@ -75,13 +91,15 @@ int engine_commit(struct thread_data *td) {
     if (job->queued == 0 || td->cur_depth >= td->o.iodepth) {
         return 0;
     }
+    int result = uringfs_reactor_submit(job->reactor);
     note_submission(td, job);
-    return uringfs_reactor_submit(job->reactor);
+    return result;
 }
 
 int engine_getevents(struct thread_data *td, unsigned int min, unsigned int max, const struct timespec *timeout) {
     struct job *job = td->io_ops_data;
     int64_t timeout_ns = timeout ? timeout->tv_sec * INT64_C(1000000000) + timeout->tv_nsec : -1;
+    // Before the call that submits them, which also waits.
     note_submission(td, job);
     int count = uringfs_reactor_reap(job->reactor, job->completions, min, max, timeout_ns);
     if (count > 0) {

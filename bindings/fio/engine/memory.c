@@ -27,9 +27,9 @@ int engine_iomem_alloc(struct thread_data *td, size_t bytes) {
     size_t length = td_max_bs(td);
     // Buffers of a pool begin at pages, and fio's one behind the other.
     if (length % PAGE == 0 && td->o.mem_align == 0) {
-        if (uringfs_pool_create(length, td->o.iodepth, &job->pool) < 0) {
-            log_err("uringfs: job %s: %s\n", td->o.name, uringfs_error_text());
-            return 1;
+        int result = uringfs_pool_create(length, td->o.iodepth, &job->pool);
+        if (result < 0) {
+            return fail_job(td, -result, "%s", uringfs_error_text());
         }
         td->orig_buffer = take_all(job->pool, td->o.iodepth);
         return td->orig_buffer == NULL;

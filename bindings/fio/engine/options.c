@@ -1,4 +1,6 @@
 // The options of a job, and what this engine refuses.
+//
+// Of those of fio's io_uring it has the ones that it can honour, so that fio refuses a job with another one.
 
 #include "engine.h"
 
@@ -35,30 +37,31 @@ struct fio_option engine_option_table[] = {
     {
         .name = "fixedbufs",
         .lname = "Register the memory",
-        .type = FIO_OPT_BOOL,
+        .type = FIO_OPT_STR_SET,
         .off1 = offsetof(struct engine_options, fixed_buffers),
         .help = "Registers the memory of requests with the kernel (ring.fixed_buffers)",
         .def = "1",
+        .no_warn_def = 1,
         .category = FIO_OPT_C_ENGINE,
         .group = FIO_OPT_G_INVALID,
     },
     {
         .name = "registerfiles",
         .lname = "Register the files",
-        .type = FIO_OPT_BOOL,
+        .type = FIO_OPT_STR_SET,
         .off1 = offsetof(struct engine_options, fixed_files),
         .help = "Registers files and devices with the kernel (ring.fixed_files)",
         .def = "1",
+        .no_warn_def = 1,
         .category = FIO_OPT_C_ENGINE,
         .group = FIO_OPT_G_INVALID,
     },
     {
         .name = "hipri",
         .lname = "Poll for completions",
-        .type = FIO_OPT_BOOL,
+        .type = FIO_OPT_STR_SET,
         .off1 = offsetof(struct engine_options, polled),
         .help = "Polls for completions, on devices that support it (ring.polled)",
-        .def = "0",
         .category = FIO_OPT_C_ENGINE,
         .group = FIO_OPT_G_INVALID,
     },
@@ -77,7 +80,7 @@ static bool append(char list[static 1024], const char *item, size_t length) {
     return true;
 }
 
-int read_switches(const struct thread_data *td, struct switches *switches) {
+int read_switches(struct thread_data *td, struct switches *switches) {
     const struct engine_options *asked = td->eo;
     switches->file[0] = '\0';
     snprintf(switches->reactor, sizeof switches->reactor, "ring.fixed_buffers=%s,ring.fixed_files=%s,ring.polled=%s",
@@ -86,37 +89,30 @@ int read_switches(const struct thread_data *td, struct switches *switches) {
         size_t length = strcspn(item, ",");
         bool is_of_file = strncmp(item, "direct.", 7) == 0 || strncmp(item, "buffered.", 9) == 0;
         if (is_of_file && !asked->volume) {
-            log_err("uringfs: job %s: set=%.*s is for files of a volume: name one with volume=\n", td->o.name,
-                    (int)length, item);
-            return 1;
+            return fail_job(td, EINVAL, "set=%.*s is for files of a volume: name one with volume=", (int)length, item);
         }
         if (!append(is_of_file ? switches->file : switches->reactor, item, length)) {
-            log_err("uringfs: job %s: set= is too long\n", td->o.name);
-            return 1;
+            return fail_job(td, EINVAL, "set= is too long");
         }
         item += length + (item[length] == ',');
     }
     return 0;
 }
 
-int check_options(const struct thread_data *td) {
+int check_options(struct thread_data *td) {
     const struct thread_options *o = &td->o;
     const struct engine_options *asked = td->eo;
     if (!o->use_thread) {
-        log_err("uringfs: job %s: set thread=1: fio would fork the job, and all jobs of a volume are in one process\n",
-                o->name);
-        return 1;
+        return fail_job(td, EINVAL,
+                        "set thread=1: fio would fork the job, and all jobs of a volume are in one process");
     }
     if (!asked->volume && !o->odirect) {
-        log_err("uringfs: job %s: set direct=1, or name a volume with volume=: a target by itself has no page cache\n",
-                o->name);
-        return 1;
+        return fail_job(td, EINVAL,
+                        "set direct=1, or name a volume with volume=: a target by itself has no page cache");
     }
     if (o->io_submit_mode == IO_MODE_OFFLOAD) {
         // Its workers load the engine by a name that is freed (fio 3.33).
-        log_err("uringfs: job %s: fio cannot run an external engine with io_submit_mode=offload: leave it out\n",
-                o->name);
-        return 1;
+        return fail_job(td, EINVAL, "fio cannot run an external engine with io_submit_mode=offload: leave it out");
     }
     // fio does these by itself, with calls for files of the kernel.
     const struct {
@@ -129,9 +125,7 @@ int check_options(const struct thread_data *td) {
     };
     for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
         if (refused[i].is_set) {
-            log_err("uringfs: job %s: %s is for files of the kernel: %s\n", o->name, refused[i].name,
-                    refused[i].instead);
-            return 1;
+            return fail_job(td, EINVAL, "%s is for files of the kernel: %s", refused[i].name, refused[i].instead);
         }
     }
     return 0;

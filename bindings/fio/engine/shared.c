@@ -37,12 +37,13 @@ static struct shared *find(const char *name, bool is_volume) {
 }
 
 // With the mutex. The caller opens it.
-static struct shared *add(const char *name, uint64_t kind) {
+static struct shared *add(struct thread_data *td, const char *name, uint64_t kind) {
     struct shared *shared = calloc(1, sizeof *shared);
     char *copy = strdup(name);
     if (!shared || !copy) {
         free(shared);
         free(copy);
+        fail_job(td, ENOMEM, "there is no memory to open %s", name);
         return NULL;
     }
     *shared = (struct shared){.next = first, .name = copy, .kind = kind, .users = 1};
@@ -66,19 +67,21 @@ struct shared *share_volume(struct thread_data *td) {
     pthread_mutex_lock(&mutex);
     struct shared *shared = find(asked->volume, true);
     if (shared && shared->kind != asked->cache_bytes) {
-        log_err("uringfs: job %s: cache=%llu, but a job beside it has the volume open with cache=%llu: give all jobs "
-                "the same\n", td->o.name, asked->cache_bytes, (unsigned long long)shared->kind);
+        fail_job(td, EINVAL,
+                 "cache=%llu, but a job beside it has the volume open with cache=%llu: give all jobs the same",
+                 asked->cache_bytes, (unsigned long long)shared->kind);
         shared = NULL;
     } else if (shared) {
         shared->users++;
-    } else if ((shared = add(asked->volume, asked->cache_bytes))) {
+    } else if ((shared = add(td, asked->volume, asked->cache_bytes))) {
         struct uringfs_volume_options options = {
             .size = sizeof options,
             .flags = read_only ? URINGFS_VOLUME_READ_ONLY : 0,
             .page_cache_bytes = asked->cache_bytes,
         };
-        if (uringfs_volume_open(asked->volume, &options, &shared->volume) < 0) {
-            log_err("uringfs: job %s: %s\n", td->o.name, uringfs_error_text());
+        int result = uringfs_volume_open(asked->volume, &options, &shared->volume);
+        if (result < 0) {
+            fail_job(td, -result, "%s", uringfs_error_text());
             remove_shared(shared);
             shared = NULL;
         }
@@ -92,14 +95,15 @@ struct shared *share_target(struct thread_data *td, const struct fio_file *f) {
     pthread_mutex_lock(&mutex);
     struct shared *shared = find(f->file_name, false);
     if (shared && shared->kind != flags) {
-        log_err("uringfs: job %s: %s is open for reading, or for writing, and now for the other: run one job after the "
-                "other (stonewall), or both with rw=rw\n", td->o.name, f->file_name);
+        fail_job(td, EINVAL, "%s is open for reading, or for writing, and now for the other: run one job after the other "
+                 "(stonewall), or both with rw=rw", f->file_name);
         shared = NULL;
     } else if (shared) {
         shared->users++;
-    } else if ((shared = add(f->file_name, flags))) {
-        if (uringfs_file_open_target(f->file_name, flags, &shared->target) < 0) {
-            log_err("uringfs: job %s: %s\n", td->o.name, uringfs_error_text());
+    } else if ((shared = add(td, f->file_name, flags))) {
+        int result = uringfs_file_open_target(f->file_name, flags, &shared->target);
+        if (result < 0) {
+            fail_job(td, -result, "%s", uringfs_error_text());
             remove_shared(shared);
             shared = NULL;
         }
@@ -117,8 +121,8 @@ int leave_shared(struct thread_data *td, struct shared *shared) {
     if (--shared->users == 0) {
         int result = shared->volume ? uringfs_volume_close(shared->volume) : uringfs_file_close(shared->target);
         if (result < 0) {
-            log_err("uringfs: job %s: %s: %s\n", td->o.name, shared->name, uringfs_error_text());
             error = -result;
+            fail_job(td, error, "%s: %s", shared->name, uringfs_error_text());
         }
         remove_shared(shared);
     }
