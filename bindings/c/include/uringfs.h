@@ -381,6 +381,15 @@ int32_t uringfs_file_allocate(const struct uringfs_file *file,
                               uint64_t offset,
                               uint64_t length);
 
+// Drops a range from the page cache (posix_fadvise with POSIX_FADV_DONTNEED), so that the next reads of it come from the
+// volume: whole pages of 4096 bytes that are clean. Those with writes that are not written back stay: call
+// uringfs_file_flush before. No effect on a file with URINGFS_OPEN_DIRECT, and on a target.
+//
+// `offset` 0 with `length` UINT64_MAX is the whole file. Returns 0, or a negative errno.
+int32_t uringfs_file_drop_cache(const struct uringfs_file *file,
+                                uint64_t offset,
+                                uint64_t length);
+
 // Creates a directory with these permissions, to which no umask applies. Its parent must exist.
 //
 // Returns 0, or a negative errno: -EEXIST, -ENOENT, -ENOTDIR, -ENOSPC, -EROFS.

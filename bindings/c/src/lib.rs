@@ -26,6 +26,9 @@ mod directory;
 // The space of files.
 mod space;
 
+// Data of files in the page cache.
+mod cached;
+
 // Files: opening and closing, and the calls that block.
 mod file;
 
@@ -56,6 +59,7 @@ mod error;
 // The version.
 mod version;
 
+pub use cached::*;
 pub use directory::*;
 pub use error::*;
 pub use file::*;

@@ -92,6 +92,7 @@ struct ioengine_ops ioengine = {
     .event = engine_event,
     .open_file = engine_open_file,
     .close_file = engine_close_file,
+    .invalidate = engine_invalidate,
     .unlink_file = engine_unlink_file,
     .iomem_alloc = engine_iomem_alloc,
     .iomem_free = engine_iomem_free,

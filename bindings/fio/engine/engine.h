@@ -81,6 +81,7 @@ void close_reactor(struct job *job);
 int engine_setup(struct thread_data *td);
 int engine_open_file(struct thread_data *td, struct fio_file *f);
 int engine_close_file(struct thread_data *td, struct fio_file *f);
+int engine_invalidate(struct thread_data *td, struct fio_file *f);
 int engine_unlink_file(struct thread_data *td, struct fio_file *f);
 
 enum fio_q_status engine_queue(struct thread_data *td, struct io_u *io_u);

@@ -192,6 +192,13 @@ int engine_open_file(struct thread_data *td, struct fio_file *f) {
     if (f->real_file_size < f->file_offset + f->io_size) {
         f->real_file_size = f->file_offset + f->io_size;
     }
+    // For files of the kernel fio does this by itself. Here its own call ignores a file that is not open yet.
+    result = td->o.invalidate_cache ? engine_invalidate(td, f) : 0;
+    if (result < 0) {
+        failed(td, f, result);
+        engine_close_file(td, f);
+        return 1;
+    }
     return 0;
 }
 
@@ -207,6 +214,18 @@ int engine_close_file(struct thread_data *td, struct fio_file *f) {
         failed(td, f, result);
     }
     return -result;
+}
+
+// Drops the job's part of a file from the page cache: when it is opened, and before fio verifies it.
+int engine_invalidate(struct thread_data *td, struct fio_file *f) {
+    const struct job *job = td->io_ops_data;
+    struct uringfs_file *file = FILE_ENG_DATA(f);
+    if (!job->volume || !file) {
+        return 0;
+    }
+    // What the job itself has written leaves the cache when it is written back only.
+    int result = td_write(td) && !td->o.odirect ? uringfs_file_flush(file, URINGFS_FLUSH_DATA) : 0;
+    return result < 0 ? result : uringfs_file_drop_cache(file, f->file_offset, f->io_size);
 }
 
 int engine_unlink_file(struct thread_data *td, struct fio_file *f) {

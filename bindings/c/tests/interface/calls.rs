@@ -14,6 +14,12 @@ fn files_that_block() {
 }
 
 #[test]
+fn dropped_data_is_read_again() {
+    let folder = tempfile::tempdir().unwrap();
+    Program::test("cached.c").run([folder.path().join("image")]);
+}
+
+#[test]
 fn operations_on_each_queue() {
     let program = Program::test("reactors.c");
     for queue in ["0", "1", "2", "3", "4"] {

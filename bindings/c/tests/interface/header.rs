@@ -8,12 +8,13 @@ use std::process::Command;
 use crate::harness::{Language, Library, declared_functions, folder, run, run_compiler};
 
 /// The sources with exported functions, in the order of the header.
-const SOURCES: [&str; 10] = [
+const SOURCES: [&str; 11] = [
     "version",
     "error",
     "volume",
     "file",
     "space",
+    "cached",
     "directory",
     "pool",
     "reactor",
