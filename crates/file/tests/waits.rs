@@ -1,4 +1,5 @@
-//! `FileOp::wait`: direct reads and overwrites of a file are calls of the thread that waits; a background reactor does the rest.
+//! `FileOp::wait`: direct reads and overwrites of a file are calls of the thread that waits; a background reactor does the
+//! rest.
 
 mod harness;
 

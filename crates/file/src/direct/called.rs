@@ -1,5 +1,5 @@
-//! A transfer that the thread which waits for it makes itself: one call of the kernel, without a reactor. It costs neither a
-//! hand-over to another thread nor a wake-up.
+//! A transfer that the thread which waits for it makes itself: one call of the kernel, without a reactor. It costs
+//! neither a hand-over to another thread nor a wake-up.
 
 use uringfs_buffer::Buffer;
 use uringfs_device::{KernelTarget, Op, Payload, Request, Tag};

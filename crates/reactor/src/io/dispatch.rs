@@ -372,8 +372,8 @@ impl IoDispatch {
         }
     }
 
-    /// Requests cancellation of the requests with `tag`. In a forked child it does nothing: the requests are the parent's, and
-    /// so are the threads that may have held a queue's lock at the fork.
+    /// Requests cancellation of the requests with `tag`. In a forked child it does nothing: the requests are the
+    /// parent's, and so are the threads that may have held a queue's lock at the fork.
     pub(crate) fn cancel(&mut self, tag: Tag) {
         if self.is_forked() {
             return;
