@@ -42,16 +42,22 @@ pub extern "C" fn uringfs_queue_reads(
     call(reactor, |handle| {
         let (file, reactor) = (check(file)?.file(), handle.reactor());
         match pool {
-            None => {
-                let mut reads = Prepared::new(transfers, count, |one| foreign(handle, one))?;
-                let queued = reactor.read_each(file, &mut reads);
-                reads.result(handle, queued)
-            }
+            None => queue(
+                handle,
+                transfers,
+                count,
+                |one| foreign(handle, one),
+                |reads| reactor.read_each(file, reads),
+            ),
             Some(_) => {
                 let pool = check(pool)?;
-                let mut reads = Prepared::new(transfers, count, |one| pooled(pool, one))?;
-                let queued = reactor.read_each(file, &mut reads);
-                reads.result(handle, queued)
+                queue(
+                    handle,
+                    transfers,
+                    count,
+                    |one| pooled(pool, one),
+                    |reads| reactor.read_each(file, reads),
+                )
             }
         }
     })
@@ -71,19 +77,39 @@ pub extern "C" fn uringfs_queue_writes(
     call(reactor, |handle| {
         let (file, kind) = (check(file)?, WriteKind::from_flags(flags)?);
         match pool {
-            None => {
-                let mut writes = Prepared::new(transfers, count, |one| constant(handle, one))?;
-                let queued = write_each(handle, file, kind, &mut writes);
-                writes.result(handle, queued)
-            }
+            None => queue(
+                handle,
+                transfers,
+                count,
+                |one| constant(handle, one),
+                |writes| write_each(handle, file, kind, writes),
+            ),
             Some(_) => {
                 let pool = check(pool)?;
-                let mut writes = Prepared::new(transfers, count, |one| pooled(pool, one))?;
-                let queued = write_each(handle, file, kind, &mut writes);
-                writes.result(handle, queued)
+                queue(
+                    handle,
+                    transfers,
+                    count,
+                    |one| pooled(pool, one),
+                    |writes| write_each(handle, file, kind, writes),
+                )
             }
         }
     })
+}
+
+/// Queues the transfers of an array, whose memory is `memory`, by `start`. Returns how many are queued.
+#[inline(always)]
+fn queue<M: Fn(CTransfer) -> Result<Buffer, Failure>>(
+    handle: &ReactorHandle,
+    transfers: *const CTransfer,
+    count: u32,
+    memory: M,
+    start: impl FnOnce(&mut Prepared<M>) -> (usize, Option<SubmitError>),
+) -> Result<i32, Failure> {
+    let mut prepared = Prepared::new(transfers, count, memory)?;
+    let queued = start(&mut prepared);
+    prepared.result(handle, queued)
 }
 
 /// Starts writes, up to the first that is refused. Those that need not be durable are on the fast path.

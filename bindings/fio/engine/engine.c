@@ -69,6 +69,7 @@ void close_reactor(struct job *job) {
         int count = uringfs_reactor_reap(job->reactor, completions, most, most, -1);
         if (count <= 0) {
             log_err("uringfs: %u requests are lost: %s\n", job->in_flight, uringfs_error_text());
+            job->in_flight = 0;
             break;
         }
         job->in_flight -= count;

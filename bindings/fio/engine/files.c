@@ -59,20 +59,19 @@ static int make_folders(struct thread_data *td, struct uringfs_volume *volume, s
 }
 
 // Fills the end of a file with what the job would write.
-static int64_t fill(struct thread_data *td, struct uringfs_file *file, uint64_t begin, uint64_t end) {
+static int fill(struct thread_data *td, const struct fio_file *f, struct uringfs_file *file, uint64_t end) {
     char *bytes = aligned_alloc(4096, LAYOUT_BYTES);
     if (!bytes) {
-        return -ENOMEM;
+        return fail_job(td, ENOMEM, "there is no memory to fill file %s", f->file_name);
     }
-    int64_t result = 0;
-    while (begin < end && !td->terminate && result >= 0) {
-        size_t length = end - begin < LAYOUT_BYTES ? end - begin : LAYOUT_BYTES;
+    int64_t written = 0;
+    for (uint64_t at = f->real_file_size; at < end && !td->terminate && written >= 0; at += written) {
+        size_t length = end - at < LAYOUT_BYTES ? end - at : LAYOUT_BYTES;
         fill_io_buffer(td, bytes, LAYOUT_BYTES, LAYOUT_BYTES);
-        result = uringfs_file_write(file, bytes, length, begin, 0);
-        begin += length;
+        written = uringfs_file_write(file, bytes, length, at, 0);
     }
     free(bytes);
-    return result;
+    return written < 0 ? failed(td, f, written) : 0;
 }
 
 // Makes a file as large as its job needs it. A job that reads, or overwrites, finds written bytes; for one that only
@@ -91,18 +90,21 @@ static int lay_out(struct thread_data *td, struct uringfs_volume *volume, struct
     if (result < 0) {
         return failed(td, f, result);
     }
-    int64_t done;
+    int64_t done = 0;
+    int error = 0;
     if (td_read(td) || td->o.overwrite) {
-        done = fill(td, file, f->real_file_size, size);
+        error = fill(td, f, file, size);
     } else if (td->o.fallocate_mode == FIO_FALLOCATE_NONE) {
         done = uringfs_file_truncate(file, size);
     } else {
         done = uringfs_file_allocate(file, f->real_file_size, size - f->real_file_size);
     }
-    if (done >= 0 && td->o.create_fsync) {
+    if (!error && done >= 0 && td->o.create_fsync) {
         done = uringfs_file_flush(file, 0);
     }
-    int error = done < 0 ? failed(td, f, done) : 0;
+    if (done < 0) {
+        error = failed(td, f, done);
+    }
     uringfs_file_close(file);
     f->real_file_size = size;
     return error;
@@ -129,7 +131,13 @@ static int prepare_target(struct thread_data *td, struct fio_file *f) {
     if (!target) {
         return 1;
     }
-    f->real_file_size = uringfs_file_size(target_of(target));
+    int64_t bytes = uringfs_file_size(target_of(target));
+    if (bytes < 0) {
+        failed(td, f, bytes);
+        leave_shared(td, target);
+        return 1;
+    }
+    f->real_file_size = bytes;
     uint64_t size = size_for_job(td, f, 0);
     int error = leave_shared(td, target);
     if (td->o.nr_files == 1 && size > f->real_file_size) {

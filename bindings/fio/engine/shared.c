@@ -62,24 +62,33 @@ static void remove_shared(struct shared *shared) {
     free(shared);
 }
 
-struct shared *share_volume(struct thread_data *td) {
-    const struct engine_options *asked = td->eo;
+// Opens what was added. Returns 0, or a negative errno.
+static int open_shared(struct shared *shared, bool is_volume) {
+    if (!is_volume) {
+        return uringfs_file_open_target(shared->name, shared->kind, &shared->target);
+    }
+    struct uringfs_volume_options options = {
+        .size = sizeof options,
+        .flags = read_only ? URINGFS_VOLUME_READ_ONLY : 0,
+        .page_cache_bytes = shared->kind,
+    };
+    return uringfs_volume_open(shared->name, &options, &shared->volume);
+}
+
+// Opens it, or joins those that use it. What uses it as another kind has the error `other_kind`.
+static struct shared *share(struct thread_data *td, const char *name, bool is_volume, uint64_t kind, const char *other_kind) {
+    char path[PATH_MAX];
+    // One file may have several names. What is no path, as null:1g, has one.
+    name = realpath(name, path) ? path : name;
     pthread_mutex_lock(&mutex);
-    struct shared *shared = find(asked->volume, true);
-    if (shared && shared->kind != asked->cache_bytes) {
-        fail_job(td, EINVAL,
-                 "cache=%llu, but a job beside it has the volume open with cache=%llu: give all jobs the same",
-                 asked->cache_bytes, (unsigned long long)shared->kind);
+    struct shared *shared = find(name, is_volume);
+    if (shared && shared->kind != kind) {
+        fail_job(td, EINVAL, "%s: %s", name, other_kind);
         shared = NULL;
     } else if (shared) {
         shared->users++;
-    } else if ((shared = add(td, asked->volume, asked->cache_bytes))) {
-        struct uringfs_volume_options options = {
-            .size = sizeof options,
-            .flags = read_only ? URINGFS_VOLUME_READ_ONLY : 0,
-            .page_cache_bytes = asked->cache_bytes,
-        };
-        int result = uringfs_volume_open(asked->volume, &options, &shared->volume);
+    } else if ((shared = add(td, name, kind))) {
+        int result = open_shared(shared, is_volume);
         if (result < 0) {
             fail_job(td, -result, "%s", uringfs_error_text());
             remove_shared(shared);
@@ -90,26 +99,17 @@ struct shared *share_volume(struct thread_data *td) {
     return shared;
 }
 
+struct shared *share_volume(struct thread_data *td) {
+    const struct engine_options *asked = td->eo;
+    return share(td, asked->volume, true, asked->cache_bytes,
+                 "a job beside it has the volume open with another cache=: give all jobs the same");
+}
+
 struct shared *share_target(struct thread_data *td, const struct fio_file *f) {
     uint32_t flags = URINGFS_OPEN_READ | (td_write(td) || td_trim(td) ? URINGFS_OPEN_WRITE : 0);
-    pthread_mutex_lock(&mutex);
-    struct shared *shared = find(f->file_name, false);
-    if (shared && shared->kind != flags) {
-        fail_job(td, EINVAL, "%s is open for reading, or for writing, and now for the other: run one job after the other "
-                 "(stonewall), or both with rw=rw", f->file_name);
-        shared = NULL;
-    } else if (shared) {
-        shared->users++;
-    } else if ((shared = add(td, f->file_name, flags))) {
-        int result = uringfs_file_open_target(f->file_name, flags, &shared->target);
-        if (result < 0) {
-            fail_job(td, -result, "%s", uringfs_error_text());
-            remove_shared(shared);
-            shared = NULL;
-        }
-    }
-    pthread_mutex_unlock(&mutex);
-    return shared;
+    return share(td, f->file_name, false, flags,
+                 "it is open for reading, or for writing, and now for the other: run one job after the other (stonewall), or "
+                 "both with rw=rw");
 }
 
 int leave_shared(struct thread_data *td, struct shared *shared) {

@@ -7,13 +7,15 @@ use std::rc::Rc;
 
 use uringfs_buffer::Buffer;
 use uringfs_device::{Durability, Errno, Op, Payload, Tag};
-use uringfs_reactor::{Counter, PushError, Reactor, ReactorCore, Requester, SubmitError, Token};
+use uringfs_reactor::{
+    Counter, Locate, PushError, Reactor, ReactorCore, Requester, SubmitError, Token,
+};
 
 use crate::api::operation::{BufferOutput, FileOp};
 use crate::api::request::{FileRequest, OpKind, ensure_attached};
 use crate::buffered::read as buffered;
 use crate::direct::fast_path;
-use crate::state::file::File;
+use crate::state::file::{File, FileHandle};
 
 /// Operations by token, for servers, benchmarks and foreign event loops. [`Reactor::reap`] returns the
 /// completions.
@@ -103,17 +105,10 @@ impl Tokens for Reactor {
         let mut requests = reads.map(|(buffer, offset, token)| {
             (buffer, Tag(token.get()), fast_path::LocateReadOfSeveral { handle, offset })
         });
-        let mut begun = 0;
-        loop {
-            let (pushed, next) = reactor.push_fast_each(handle.index, Op::Read, &mut requests);
-            reactor.count_many(Counter::FastPathTaken, pushed as u64);
-            begun += pushed;
-            let Some((buffer, tag, locate)) = next else { return (begun, None) };
-            match read_alone(reactor, file, buffer, locate.offset, tag) {
-                Ok(()) => begun += 1,
-                Err(refusal) => return (begun, Some(refusal)),
-            }
-        }
+        let alone = |buffer, locate: fast_path::LocateReadOfSeveral<'_>, tag| {
+            read_alone(reactor, file, buffer, locate.offset, tag)
+        };
+        push_each(reactor, handle, (Op::Read, Counter::FastPathTaken), &mut requests, alone)
     }
 
     #[inline(always)]
@@ -126,17 +121,10 @@ impl Tokens for Reactor {
         let mut requests = writes.map(|(buffer, offset, token)| {
             (buffer, Tag(token.get()), fast_path::LocateWrite { handle, offset })
         });
-        let mut begun = 0;
-        loop {
-            let (pushed, next) = reactor.push_fast_each(handle.index, Op::Write, &mut requests);
-            reactor.count_many(Counter::WriteUnlocked, pushed as u64);
-            begun += pushed;
-            let Some((buffer, tag, locate)) = next else { return (begun, None) };
-            match write_alone(reactor, file, buffer, locate.offset, tag) {
-                Ok(()) => begun += 1,
-                Err(refusal) => return (begun, Some(refusal)),
-            }
-        }
+        let alone = |buffer, locate: fast_path::LocateWrite<'_>, tag| {
+            write_alone(reactor, file, buffer, locate.offset, tag)
+        };
+        push_each(reactor, handle, (Op::Write, Counter::WriteUnlocked), &mut requests, alone)
     }
 
     fn start<R: BufferOutput>(&self, op: FileOp<R>, token: Token) -> Result<(), SubmitError> {
@@ -153,6 +141,29 @@ impl Tokens for Reactor {
                 request.count_refusal(self.inner());
                 request.start(self.inner(), Requester::Token(token))
             }
+        }
+    }
+}
+
+/// Pushes requests to the file's device, and counts them. `alone` starts the one that cannot be pushed with others. Returns
+/// how many have begun, and the first that was refused.
+#[inline(always)]
+fn push_each<L: Locate + Copy>(
+    reactor: &ReactorCore,
+    handle: &FileHandle,
+    (op, counter): (Op, Counter),
+    requests: &mut impl Iterator<Item = (Buffer, Tag, L)>,
+    alone: impl Fn(Buffer, L, Tag) -> Result<(), SubmitError>,
+) -> (usize, Option<SubmitError>) {
+    let mut begun = 0;
+    loop {
+        let (pushed, next) = reactor.push_fast_each(handle.index, op, requests);
+        reactor.count_many(counter, pushed as u64);
+        begun += pushed;
+        let Some((buffer, tag, locate)) = next else { return (begun, None) };
+        match alone(buffer, locate, tag) {
+            Ok(()) => begun += 1,
+            Err(refusal) => return (begun, Some(refusal)),
         }
     }
 }
