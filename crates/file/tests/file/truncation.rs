@@ -1,0 +1,190 @@
+//! Buffered writes concurrent with a truncation or a read, and reads with a hole: each comes before or after the other,
+//! and none is seen in part.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use uringfs_buffer::Buffer;
+use uringfs_cache::{Cache, FOLIO};
+use uringfs_device::backend::sim::{Sim, SimOptions};
+use uringfs_device::{Clock, Device, VirtualClock};
+use uringfs_file::{Advice, File, FileOptions};
+use uringfs_reactor::Reactor;
+
+use crate::harness::block_map::{BLOCK, BlockMap, Layout};
+use crate::harness::{join_all, reactor_by};
+
+const LATENCY: Duration = Duration::from_millis(10);
+
+/// Files on a device whose every request takes 10 ms of virtual time.
+struct Made {
+    blocks: BlockMap,
+    direct: File,
+    file: File,
+    cache: Cache,
+    reactor: Reactor,
+    clock: VirtualClock,
+}
+
+type Task<'m> = Pin<Box<dyn Future<Output = Vec<u8>> + 'm>>;
+
+impl Made {
+    fn new() -> Made {
+        let clock = VirtualClock::default();
+        let options = SimOptions::new(1 << 20).latency(LATENCY..=LATENCY).units(4096);
+        let sim = Sim::new(options.clock(Clock::Virtual(clock.clone())));
+        let (blocks, cache) = (BlockMap::new(Layout::Identity), Cache::new(1 << 20));
+        let (device, options) = (Device::new(sim).unwrap(), FileOptions::default());
+        let direct = File::with_resizable_map(device, blocks.clone(), Arc::default(), options);
+        let file = direct.buffered(&cache);
+        Made { blocks, direct, file, cache, reactor: reactor_by(&clock), clock }
+    }
+
+    /// Writes; the result is empty.
+    fn write<'m>(&'m self, file: &'m File, byte: u8, length: usize, offset: u64) -> Task<'m> {
+        Box::pin(async move {
+            let write = file.write_at(Buffer::copy_of(&vec![byte; length]), offset);
+            assert_eq!(write.await.0, Ok(length));
+            Vec::new()
+        })
+    }
+
+    /// Reads the whole file.
+    fn read(&self) -> Task<'_> {
+        self.read_at(0)
+    }
+
+    fn read_at(&self, offset: u64) -> Task<'_> {
+        Box::pin(async move {
+            let (read, found) = self.file.read_at(Buffer::zeroed(30_000), offset).await;
+            found[..read.unwrap()].to_vec()
+        })
+    }
+
+    fn dirty(&self) -> u64 {
+        self.cache.statistics().dirty_bytes / FOLIO
+    }
+}
+
+/// The moment of a truncation during a write of two folios.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Moment {
+    /// The write waits for its lock.
+    Locked,
+    /// The write has done this many folios and waits for the next.
+    Folio(u64),
+}
+
+#[test]
+fn a_write_during_a_truncation_is_whole_or_absent() {
+    for moment in [Moment::Locked, Moment::Folio(0), Moment::Folio(1)] {
+        for is_read in [false, true] {
+            let made = Made::new();
+            made.reactor.block_on(made.write(&made.direct, 1, 3 * BLOCK as usize, 0));
+            made.reactor.block_on(made.file.advise(Advice::Random, 0, 0)).unwrap();
+            // From now on all writers take range locks.
+            made.reactor.block_on(made.read_at(2 * BLOCK));
+            let mut tasks = Vec::new();
+            if moment == Moment::Locked {
+                tasks.push(made.write(&made.direct, 3, BLOCK as usize, 0));
+            }
+            tasks.push(made.write(&made.file, 2, 5000, 100));
+            tasks.push(Box::pin(async {
+                while matches!(moment, Moment::Folio(folio) if made.dirty() < folio) {
+                    made.reactor.sleep(LATENCY / 10).await;
+                }
+                made.blocks.truncate();
+                // Later calls notice the truncation.
+                if is_read { made.read().await } else { Vec::new() }
+            }));
+            made.reactor.block_on(join_all(tasks));
+            let whole = [vec![0; 100], vec![2; 5000]].concat();
+            let is_right = |found: &Vec<u8>| found.is_empty() || *found == whole;
+            let found = made.reactor.block_on(made.read());
+            assert!(is_right(&found), "{moment:?}, {is_read}: {} bytes", found.len());
+            assert_eq!(made.reactor.block_on(made.file.sync_all()), Ok(()));
+            assert_eq!(made.direct.len(), found.len() as u64);
+            assert_eq!(made.reactor.block_on(made.read()), found);
+        }
+    }
+}
+
+/// A write begins before a truncation, and gets its lock later than a write that begins after the truncation.
+#[test]
+fn a_late_write_from_before_a_truncation_keeps_newer_writes() {
+    let made = Made::new();
+    made.reactor.block_on(made.write(&made.direct, 1, 2 * BLOCK as usize, 0));
+    // From now on all writers take range locks.
+    made.reactor.block_on(made.read());
+    let tasks = vec![
+        made.write(&made.direct, 1, BLOCK as usize, 2 * BLOCK),
+        // Locks the bytes from the file's end on. The end has moved when it gets the lock.
+        made.write(&made.file, 2, 100, 20_000),
+        Box::pin(async {
+            made.blocks.truncate();
+            made.write(&made.file, 3, 100, 20_100).await
+        }),
+    ];
+    made.reactor.block_on(join_all(tasks));
+    let found = made.reactor.block_on(made.read_at(20_000));
+    assert!(found[100..] == [3; 100], "{found:?}");
+    assert!(found[..100] == [2; 100] || found[..100] == [0; 100], "{found:?}");
+    assert_eq!(made.reactor.block_on(made.file.sync_all()), Ok(()));
+    assert_eq!(made.direct.len(), 20_200);
+}
+
+/// Another thread punches a hole while a read that misses looks its address up: before it locks the folio, or after.
+#[test]
+fn a_hole_punched_during_a_miss_leaves_no_old_bytes_in_the_cache() {
+    for lookups in [0, 1] {
+        let made = Made::new();
+        made.reactor.block_on(made.write(&made.direct, 1, 3 * BLOCK as usize, 0));
+        made.reactor.block_on(made.file.advise(Advice::Random, 0, 0)).unwrap();
+        // From now on all writers take range locks.
+        made.reactor.block_on(made.read_at(2 * BLOCK));
+        let (direct, clock) = (made.direct.clone(), made.clock.clone());
+        made.blocks.call_in_lookup(lookups, move || {
+            let punch = move || reactor_by(&clock).block_on(direct.punch_hole(BLOCK, BLOCK));
+            assert_eq!(std::thread::spawn(punch).join().unwrap(), Ok(()));
+        });
+        let read = || made.reactor.block_on(made.file.read_at(Buffer::zeroed(10), BLOCK));
+        let (during, found) = read();
+        assert!(
+            during == Ok(10) && (found[..] == [0; 10] || found[..] == [1; 10]),
+            "{:?}",
+            &found[..]
+        );
+        assert!(!made.blocks.has_hook(), "the hole was punched in look-up {lookups}");
+        let (after, found) = read();
+        assert!(after == Ok(10) && found[..] == [0; 10], "{lookups}: {:?}", &found[..]);
+    }
+}
+
+/// The writer wakes first and changes a copy: the readers have the old folio of a file that has grown.
+#[test]
+fn a_reader_never_sees_the_new_size_with_the_old_folio() {
+    let made = Made::new();
+    made.reactor.block_on(made.write(&made.direct, 1, 100, 0));
+    let tasks = vec![made.write(&made.file, 2, 100, 100), made.read(), made.read()];
+    let ended = made.reactor.block_on(join_all(tasks));
+    let whole = [[1; 100], [2; 100]].concat();
+    for found in &ended[1..] {
+        assert!([100, 200].contains(&found.len()) && *found == whole[..found.len()], "{found:?}");
+    }
+    assert_eq!(made.reactor.block_on(made.read()), whole);
+}
+
+#[test]
+fn during_a_truncation_the_size_is_the_old_or_the_new() {
+    for (size, seen) in [(0, [20_010, 0]), (BLOCK, [20_010, BLOCK]), (20_100, [20_010, 20_100])] {
+        let made = Made::new();
+        made.reactor.block_on(made.write(&made.direct, 1, 100, 0));
+        made.reactor.block_on(made.write(&made.file, 2, 10, 20_000));
+        made.blocks.observe(&made.direct.direct());
+        assert_eq!(made.reactor.block_on(made.file.set_len(size)), Ok(()));
+        let sizes = made.blocks.sizes_seen();
+        assert!(sizes.iter().all(|found| seen.contains(found)), "{sizes:?} for {size}");
+        assert_eq!((made.file.len(), sizes.len()), (size, 2));
+    }
+}
