@@ -7,6 +7,15 @@ use std::io;
 
 use uringfs::{Errno, Error};
 
+/// Names of the library in its messages, and what a program in C writes.
+const IN_C: [(&str, &str); 5] = [
+    ("`Volume::create`", "uringfs_volume_create"),
+    ("`Volume::open`", "uringfs_volume_open"),
+    ("`FormatOptions::overwrite`", "URINGFS_FORMAT_OVERWRITE"),
+    ("`FormatOptions::size`", "the bytes of uringfs_format_options"),
+    ("use a clone of that handle", "use that handle"),
+];
+
 /// A call that fails: the errno that it returns, one word. To make one sets the thread's text, so none is made and dropped.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Failure(Errno);
@@ -53,7 +62,9 @@ impl Failure {
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Failure {
-        Failure::new(error.errno(), error.to_string())
+        let text = error.to_string();
+        let text = IN_C.iter().fold(text, |text, (rust, c)| text.replace(rust, c));
+        Failure::new(error.errno(), text)
     }
 }
 

@@ -43,9 +43,11 @@ static void a_volume_says_why_it_is_not_opened(const char *image) {
     struct uringfs_volume *volume, *second;
     EXPECT_EQ(uringfs_volume_open("/no/such/file", NULL, &volume), -ENOENT);
     EXPECT_TEXT("/no/such/file");
+    EXPECT_TEXT("or make a volume with uringfs_volume_create");
     EXPECT_EQ(uringfs_volume_open(NULL, NULL, &volume), -EINVAL);
     EXPECT_EQ(uringfs_volume_open(image, NULL, NULL), -EINVAL);
     EXPECT_EQ(uringfs_volume_create(image, NULL, &volume), -EEXIST);
+    EXPECT_TEXT("open it with uringfs_volume_open, or replace all that is in it with URINGFS_FORMAT_OVERWRITE");
     EXPECT_EQ(uringfs_volume_create("null:64m", NULL, &volume), -EINVAL);
     EXPECT_OK(uringfs_volume_open(image, NULL, &volume));
     EXPECT_EQ(uringfs_volume_open(image, NULL, &second), -EBUSY);
