@@ -32,7 +32,7 @@ fn the_code_of_the_readme_writes_a_file() {
         int main(void) {{
             struct uringfs_format_options format = {{.size = sizeof format, .bytes = 64 << 20}};
             struct uringfs_volume *created;
-            uringfs_volume_create("app.img", &format, &created);
+            uringfs_volume_create("disk.img", &format, &created);
             uringfs_volume_close(created);
             {block}
             uringfs_file_close(file);
