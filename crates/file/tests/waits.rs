@@ -68,6 +68,23 @@ fn transfers_of_one_request_are_calls_of_the_threads_that_wait() {
 }
 
 #[test]
+fn a_durable_overwrite_is_a_call_where_a_write_can_be_durable() {
+    let _alone = COUNTS.lock();
+    let folder = tempfile::tempdir().unwrap();
+    let file = image(folder.path());
+    let made = counted(|| {
+        for round in 0..4 {
+            assert_eq!(file.write_durably(pattern(round, 4096), 8192).wait().0, Ok(4096));
+        }
+    });
+    let is_durable = file.device().geometry().durable_writes;
+    assert_eq!(made, if is_durable { (4, 0) } else { (0, 4) });
+    let (read, found) = file.read_at(Buffer::zeroed(4096), 8192).wait();
+    assert_eq!(read, Ok(4096));
+    assert!(found[..] == pattern(3, 4096)[..]);
+}
+
+#[test]
 fn memory_of_other_types_comes_back() {
     let _alone = COUNTS.lock();
     let folder = tempfile::tempdir().unwrap();

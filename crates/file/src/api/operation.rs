@@ -350,12 +350,12 @@ impl<R> FileOp<R> {
     /// Makes a direct transfer by one call of this thread, if one does it.
     fn call(&mut self) -> Option<OpResult> {
         let request = self.request.as_mut()?;
-        let (Some(op), Payload::Buffer(_)) = (request.fast_op(), &request.payload) else {
+        let (Some(call), Payload::Buffer(_)) = (request.called_op(), &request.payload) else {
             return None;
         };
         let FileRequest { file, kind, payload, offset, deadline } = self.request.take()?;
         let Payload::Buffer(buffer) = payload else { unreachable!("it has one buffer") };
-        match called::transfer(&file.handle, op, buffer, offset) {
+        match called::transfer(&file.handle, call, buffer, offset) {
             Ok(buffer) => {
                 let (result, payload) = (Ok(buffer.len() as u64), Payload::Buffer(buffer));
                 Some(OpResult { result, effect: Effect::Done, payload })
@@ -408,7 +408,8 @@ impl<R> FileOp<R> {
 
     /// Blocks the thread until the operation has ended, and returns its output. A direct read or overwrite of at most 1 MiB
     /// that lies in one extent of an image or a block device, with aligned memory, is one call of this thread, as `pread`
-    /// is; a call that fails, or does not move all, is made once more by a reactor, whose result counts.
+    /// is; so is a durable overwrite, unless a commit is due. A call that fails, or does not move all, is made once more by
+    /// a reactor, whose result counts.
     ///
     /// A background reactor runs everything else, whether or not this thread has a reactor of its own. If that one has
     /// operations in flight, they go on meanwhile, so that the wait ends even if it is for a lock that they hold;

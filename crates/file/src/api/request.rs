@@ -124,6 +124,16 @@ impl FileRequest {
         }
     }
 
+    /// The device request by which a thread that waits may make it itself.
+    pub(crate) fn called_op(&self) -> Option<(Op, Durability)> {
+        match self.kind {
+            OpKind::Write(Durability::Durable) if self.deadline.is_none() => {
+                Some((Op::Write, Durability::Durable))
+            }
+            _ => self.fast_op().map(|op| (op, Durability::Volatile)),
+        }
+    }
+
     /// Counts the reason if its form alone (several buffers, a deadline) excludes a read from the fast path.
     pub(crate) fn count_refusal(&self, reactor: &ReactorCore) {
         match (self.kind, &self.payload) {

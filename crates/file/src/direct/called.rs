@@ -2,10 +2,13 @@
 //! neither a hand-over to another thread nor a wake-up.
 
 use uringfs_buffer::Buffer;
-use uringfs_device::{KernelTarget, Op, Payload, Request, Tag};
+use uringfs_device::{Durability, KernelTarget, Op, Payload, Request, Tag};
 use uringfs_reactor::quiescence;
 
 use crate::direct::fast_path;
+use crate::direct::write::may_be_of_a_flush;
+use crate::io::transfer::part_durability;
+use crate::map::mapping::SyncScope;
 use crate::state::file::FileHandle;
 
 /// Longest transfer by a call, in bytes. The fast path of a reactor has a lower limit: there the longer ones are split, so
@@ -13,11 +16,11 @@ use crate::state::file::FileHandle;
 const MAX_BYTES: u32 = 1 << 20;
 
 /// Moves the bytes of `buffer`, all of them, between the memory and the file. The buffer comes back in `Err` if a
-/// reactor is to do it: it is more than one request, it has to wait for others, or the call did not move all. The
-/// reactor then begins anew, and reports what fails again.
+/// reactor is to do it: it is more than one request, it has to wait for others or for a commit, or the call did not
+/// move all. The reactor then begins anew, and reports what fails again.
 pub(crate) fn transfer(
     handle: &FileHandle,
-    op: Op,
+    (op, durability): (Op, Durability),
     buffer: Buffer,
     offset: u64,
 ) -> Result<Buffer, Buffer> {
@@ -26,7 +29,14 @@ pub(crate) fn transfer(
         KernelTarget::Descriptor(_) | KernelTarget::Nop => true,
         KernelTarget::Nvme(..) | KernelTarget::InProcess => false,
     };
-    if !has_descriptor || device.is_forked() {
+    let is_durable = durability == Durability::Durable;
+    // The write may lie in an extent that was allocated since the last commit.
+    let needs_reactor = || {
+        is_durable
+            && (!handle.device.geometry().durable_writes
+                || handle.map.commit(SyncScope::Data).is_some())
+    };
+    if !has_descriptor || device.is_forked() || needs_reactor() {
         return Err(buffer);
     }
     let Some(call) = quiescence(handle.index).enter_call() else { return Err(buffer) };
@@ -42,9 +52,18 @@ pub(crate) fn transfer(
     let Some(address) = address else { return Err(buffer) };
     let length = buffer.len();
     let mut request = Request::new(handle.index, op, address, Payload::Buffer(buffer), Tag(0));
+    request.durability = durability;
     let moved = device.perform(&mut request);
     let Payload::Buffer(buffer) = request.payload else { unreachable!("it has one buffer") };
-    if moved != Ok(length as u32) {
+    // Of a request that was a write and a flush.
+    if let Err(error) = moved
+        && is_durable
+        && part_durability(handle, durability) != durability
+        && may_be_of_a_flush(error)
+    {
+        handle.map.note_flush_failure();
+    }
+    if moved != Ok(length as u32) || needs_reactor() {
         return Err(buffer);
     }
     call.count();

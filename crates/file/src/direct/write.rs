@@ -150,7 +150,7 @@ pub(crate) async fn write_locked(
 }
 
 /// False for the errors that only writing has: the file has no room or no blocks there, or the request is not accepted.
-fn may_be_of_a_flush(error: Errno) -> bool {
+pub(crate) fn may_be_of_a_flush(error: Errno) -> bool {
     !matches!(error, Errno::NOSPC | Errno::DQUOT | Errno::FBIG | Errno::INVAL | Errno::PERM)
 }
 

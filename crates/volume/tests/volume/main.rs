@@ -16,6 +16,7 @@ mod backup_superblock;
 mod bit_flips;
 mod blocking;
 mod buffered_cuts;
+mod calls;
 mod catalog_space;
 mod closing;
 mod delayed;
