@@ -1,14 +1,12 @@
 //! How an object gets its name: the directories that it needs are made, and empty ones make room.
 
 use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::OsStringExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
-use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
 use object_store::Result;
 use object_store::path::Path;
 use uringfs::Errno;
-use uringfs::volume::{FileType, Inode, InodeRef, Link, Rename};
+use uringfs::volume::{DirectoryStream, FileType, Inode, InodeRef, Link, Rename};
 
 use crate::error::{NameConflict, generic, no_name, object_error, precondition};
 use crate::tree::{Place, Tree, child, is_absent};
@@ -87,6 +85,9 @@ impl Tree {
                 }
             }
         }
+        if let Ok(place) = self.place(location, &names).await {
+            place.prune().await;
+        }
         Err(generic(format!(
             "object {:?}: other calls changed its name or its directories {MAX_ATTEMPTS} times; try again",
             location.as_ref()
@@ -98,9 +99,18 @@ impl Tree {
         location: &Path,
         names: &'n [OsString],
     ) -> Result<Place<'n>, Stop> {
-        let mut directories = vec![self.root.clone()];
+        let mut place = Place { directories: vec![self.root.clone()], names };
+        let made = self.make_directories(location, &mut place).await;
+        if let Err(Stop::Fail(_)) = made {
+            place.prune().await;
+        }
+        made.map(|()| place)
+    }
+
+    async fn make_directories(&self, location: &Path, place: &mut Place<'_>) -> Result<(), Stop> {
+        let names = place.names;
         for (depth, name) in names[..names.len() - 1].iter().enumerate() {
-            let parent = directories.last().expect("the root is there");
+            let parent = place.directory();
             let (inode, metadata) = match parent.lookup(name).await {
                 Err(error) if error.errno() == Errno::NOENT => {
                     let directory = Inode::new(FileType::Directory, DIRECTORY_MODE);
@@ -116,9 +126,9 @@ impl Tree {
                 let existing = self.location(&names[..=depth]);
                 return Err(Stop::Fail(NameConflict::error(location, existing)));
             }
-            directories.push(inode);
+            place.directories.push(inode);
         }
-        Ok(Place { directories, names })
+        Ok(())
     }
 
     /// Why a name could not be made in its directory. The directory may have been removed, or the name be that of
@@ -165,47 +175,70 @@ impl Tree {
 
 /// Removes the directory that has the name of an object, if there are no objects in it.
 async fn make_room(location: &Path, place: &Place<'_>, directory: &InodeRef) -> Stop {
-    match remove_empty(directory, location.clone()).await {
-        Ok(Some(existing)) => Stop::Fail(NameConflict::error(location, existing)),
-        Ok(None) => {
-            // If it is not empty any more, the next attempt finds out.
-            let _ = place.directory().remove_dir(place.name()).await;
-            Stop::Again
-        }
+    let emptied = match remove_empty(directory, location).await {
+        Ok(Some(existing)) => return Stop::Fail(NameConflict::error(location, existing)),
+        // If it is not empty any more, the next attempt finds out.
+        Ok(None) => removed(place.directory().remove_dir(place.name()).await),
+        Err(error) => Err(error),
+    };
+    match emptied {
+        Ok(()) => Stop::Again,
         // Another call has removed it.
         Err(error) if is_absent(&error) => Stop::Again,
         Err(error) => Stop::Fail(object_error(location, error)),
     }
 }
 
-/// Removes the directories in a directory in which there is nothing but directories. Returns the first other file that
-/// it finds, and stops there.
-fn remove_empty(
-    directory: &InodeRef,
-    prefix: Path,
-) -> BoxFuture<'_, uringfs::Result<Option<Path>>> {
-    async move {
-        let mut entries = directory.read_dir().await?;
-        while let Some(entry) = entries.next_entry().await? {
-            let path = child(&prefix, &entry.name);
-            if !entry.kind.is_dir() {
-                return Ok(Some(path));
-            }
-            let name = OsString::from_vec(entry.name);
-            let inner = match directory.lookup(&name).await {
-                Ok((inner, _)) => inner,
-                Err(error) if is_absent(&error) => continue,
-                Err(error) => return Err(error),
-            };
-            if let Some(found) = remove_empty(&inner, path).await? {
-                return Ok(Some(found));
-            }
-            // If it is not empty any more, the caller's attempt to remove the outer one finds out.
-            let _ = directory.remove_dir(&name).await;
-        }
-        Ok(None)
+/// A directory whose entries are looked at, and its name in the one around it.
+struct Level {
+    name: OsString,
+    directory: InodeRef,
+    entries: DirectoryStream,
+}
+
+impl Level {
+    async fn enter(name: OsString, directory: InodeRef) -> uringfs::Result<Level> {
+        let entries = directory.read_dir().await?;
+        Ok(Level { name, directory, entries })
     }
-    .boxed()
+}
+
+/// Removes the directories in a directory in which there is nothing but directories. Returns the first other file that
+/// it finds, and stops there. Other programs may have nested them without a limit.
+async fn remove_empty(directory: &InodeRef, prefix: &Path) -> uringfs::Result<Option<Path>> {
+    let mut levels = vec![Level::enter(OsString::new(), directory.clone()).await?];
+    while let Some(level) = levels.last_mut() {
+        let Some(entry) = level.entries.next_entry().await? else {
+            let name = std::mem::take(&mut level.name);
+            levels.pop();
+            if let Some(outer) = levels.last() {
+                // If it is not empty any more, the caller's attempt to remove the outer one finds out.
+                removed(outer.directory.remove_dir(name).await)?;
+            }
+            continue;
+        };
+        let name = OsString::from_vec(entry.name);
+        if !entry.kind.is_dir() {
+            let inner = levels[1..].iter().map(|level| &level.name).chain([&name]);
+            let path = inner.fold(prefix.clone(), |path, name| child(&path, name.as_bytes()));
+            return Ok(Some(path));
+        }
+        match level.directory.lookup(&name).await {
+            Ok((inner, _)) => levels.push(Level::enter(name, inner).await?),
+            Err(error) if is_absent(&error) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(None)
+}
+
+/// The error of removing a directory, unless other calls have removed it, replaced it or made something in it.
+fn removed(result: uringfs::Result<()>) -> uringfs::Result<()> {
+    result.or_else(|error| match error.errno() {
+        Errno::NOTEMPTY | Errno::NOTDIR => Ok(()),
+        _ if is_absent(&error) => Ok(()),
+        _ => Err(error),
+    })
 }
 
 #[cfg(test)]
@@ -267,5 +300,31 @@ mod tests {
         let moved = tree.make_name(&Path::from("b"), old).await;
         assert!(matches!(moved, Err(Error::NotFound { .. })), "{moved:?}");
         assert!(tree.root.lookup("a").await.unwrap().1.is_dir());
+    }
+
+    #[tokio::test]
+    async fn empty_directories_make_room_however_deep_they_are() {
+        let tree = new_tree();
+        let directory = Inode::new(FileType::Directory, DIRECTORY_MODE);
+        let mut at = tree.root.clone();
+        for _ in 0..10_000 {
+            at = at.create("a", &directory).await.unwrap().0;
+        }
+        let file = Inode::new(FileType::File, 0o644);
+        let (new, _) = tree.root.create_unnamed(&file).await.unwrap();
+        let link = NewName::Link(&new, Link::NoReplace);
+        tree.make_name(&Path::from("a"), link).await.unwrap();
+        assert!(tree.root.lookup("a").await.unwrap().1.is_file());
+    }
+
+    #[tokio::test]
+    async fn a_name_that_cannot_be_made_leaves_no_directories() {
+        let tree = new_tree();
+        let file = Inode::new(FileType::File, 0o644);
+        let (new, _) = tree.root.create_unnamed(&file).await.unwrap();
+        let long = Path::from(format!("new/inner/{}/object", "x".repeat(256)));
+        let link = NewName::Link(&new, Link::NoReplace);
+        assert!(tree.make_name(&long, link).await.is_err());
+        assert!(tree.root.lookup("new").await.is_err());
     }
 }
