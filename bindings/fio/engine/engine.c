@@ -42,7 +42,7 @@ static int engine_init(struct thread_data *td) {
 
 fail:
     if (job) {
-        close_reactor(job);
+        uringfs_reactor_close(job->reactor);
     }
     free(unsubmitted);
     free(completions);
@@ -55,27 +55,27 @@ static void engine_cleanup(struct thread_data *td) {
     if (!job) {
         return;
     }
-    close_reactor(job);
+    await_in_flight(job);
+    uringfs_reactor_close(job->reactor);
     leave_shared(td, job->volume);
     free(job->unsubmitted);
     free(job->completions);
     free(job);
 }
 
-void close_reactor(struct job *job) {
+void await_in_flight(struct job *job) {
     while (job->in_flight > 0) {
         struct uringfs_completion completions[64];
         unsigned int most = job->in_flight < 64 ? job->in_flight : 64;
         int count = uringfs_reactor_reap(job->reactor, completions, most, most, -1);
         if (count <= 0) {
             log_err("uringfs: %u requests are lost: %s\n", job->in_flight, uringfs_error_text());
+            job->is_lost = true;
             job->in_flight = 0;
             break;
         }
         job->in_flight -= count;
     }
-    uringfs_reactor_close(job->reactor);
-    job->reactor = NULL;
 }
 
 // External engines are found by this name.

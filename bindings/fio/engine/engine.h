@@ -9,6 +9,7 @@
 
 #include <fio.h>
 #include <optgroup.h>
+#include <stdbool.h>
 #include <uringfs.h>
 
 // The options of a job. fio sets the first field.
@@ -69,14 +70,17 @@ struct job {
     struct io_u **unsubmitted;
     // As many as the depth.
     struct uringfs_completion *completions;
-    // Of a job whose memory is registered.
+    // Of a job whose memory is registered. Buffers have this length.
     struct uringfs_pool *pool;
+    size_t buffer_bytes;
     // Of a job without a pool.
     size_t memory_bytes;
+    // The reactor has failed with requests in flight: the kernel may use the job's memory until the process ends.
+    bool is_lost;
 };
 
-// Closes the reactor of a job, after all that is in flight: then the kernel uses none of its memory.
-void close_reactor(struct job *job);
+// Waits for all that is in flight: then the kernel uses none of the job's memory, unless the job is lost.
+void await_in_flight(struct job *job);
 
 int engine_setup(struct thread_data *td);
 int engine_open_file(struct thread_data *td, struct fio_file *f);

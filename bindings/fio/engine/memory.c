@@ -30,6 +30,7 @@ int engine_iomem_alloc(struct thread_data *td, size_t bytes) {
         if (result < 0) {
             return fail_job(td, -result, "%s", uringfs_error_text());
         }
+        job->buffer_bytes = length;
         td->orig_buffer = take_all(job->pool, td->o.iodepth);
         return 0;
     }
@@ -43,18 +44,23 @@ int engine_iomem_alloc(struct thread_data *td, size_t bytes) {
     return 0;
 }
 
+// Also in the middle of a job: fio makes the buffers anew when a trace that it reads by parts has a longer request.
 void engine_iomem_free(struct thread_data *td) {
     struct job *job = td->io_ops_data;
     if (!job || !td->orig_buffer) {
         return;
     }
-    close_reactor(job);
-    if (job->pool) {
+    await_in_flight(job);
+    if (job->is_lost) {
+        // It stays, with its pool.
+    } else if (job->pool) {
         char *begin = td->orig_buffer;
         for (unsigned int i = 0; i < td->o.iodepth; i++) {
-            uringfs_pool_put(job->pool, begin + (size_t)i * td_max_bs(td));
+            uringfs_pool_put(job->pool, begin + i * job->buffer_bytes);
         }
-        uringfs_pool_close(job->pool);
+        if (uringfs_pool_close(job->pool) < 0) {
+            log_err("uringfs: %s\n", uringfs_error_text());
+        }
         job->pool = NULL;
     } else {
         munmap(td->orig_buffer, job->memory_bytes);
