@@ -57,6 +57,7 @@ static void engine_cleanup(struct thread_data *td) {
     }
     await_in_flight(job);
     uringfs_reactor_close(job->reactor);
+    close_opened(td);
     leave_shared(td, job->volume);
     free(job->unsubmitted);
     free(job->completions);

@@ -57,8 +57,16 @@ struct uringfs_volume *volume_of(const struct shared *shared);
 struct uringfs_file *target_of(const struct shared *shared);
 
 // The state of a job while it runs, in its thread.
+// A file of a volume, or a target, that a job has open.
+struct opened {
+    void *handle;
+    struct opened *next;
+};
+
 struct job {
     struct uringfs_reactor *reactor;
+    // fio leaves the files of a trace that it replays open.
+    struct opened *opened;
     // The job's volume; NULL when its files are targets.
     struct shared *volume;
     struct switches switches;
@@ -85,6 +93,8 @@ void await_in_flight(struct job *job);
 int engine_setup(struct thread_data *td);
 int engine_open_file(struct thread_data *td, struct fio_file *f);
 int engine_close_file(struct thread_data *td, struct fio_file *f);
+// Closes what fio has left open.
+void close_opened(struct thread_data *td);
 int engine_invalidate(struct thread_data *td, struct fio_file *f);
 int engine_unlink_file(struct thread_data *td, struct fio_file *f);
 

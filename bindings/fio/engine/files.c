@@ -172,12 +172,53 @@ int engine_setup(struct thread_data *td) {
     return leave_shared(td, volume) || error;
 }
 
+// Returns 0, or an errno that it has reported.
+static int close_handle(struct thread_data *td, void *handle, const char *name) {
+    struct job *job = td->io_ops_data;
+    if (!job->volume) {
+        return leave_shared(td, handle);
+    }
+    int result = uringfs_file_close(handle);
+    if (result < 0) {
+        fail_job(td, -result, "%s: %s", name, uringfs_error_text());
+    }
+    return -result;
+}
+
+// Returns 1 if there is no memory to note it; then it is closed.
+static int note_opened(struct thread_data *td, struct fio_file *f, void *handle) {
+    struct job *job = td->io_ops_data;
+    struct opened *opened = malloc(sizeof *opened);
+    if (!opened) {
+        close_handle(td, handle, f->file_name);
+        return fail_job(td, ENOMEM, "%s: there is no memory to open it", f->file_name);
+    }
+    *opened = (struct opened){.handle = handle, .next = job->opened};
+    job->opened = opened;
+    FILE_SET_ENG_DATA(f, handle);
+    return 0;
+}
+
+static int close_noted(struct thread_data *td, struct opened **link, const char *name) {
+    struct opened *opened = *link;
+    void *handle = opened->handle;
+    *link = opened->next;
+    free(opened);
+    return close_handle(td, handle, name);
+}
+
+void close_opened(struct thread_data *td) {
+    struct job *job = td->io_ops_data;
+    while (job->opened) {
+        close_noted(td, &job->opened, "a file of the trace");
+    }
+}
+
 int engine_open_file(struct thread_data *td, struct fio_file *f) {
     struct job *job = td->io_ops_data;
     if (!job->volume) {
         struct shared *target = share_target(td, f);
-        FILE_SET_ENG_DATA(f, target);
-        return target == NULL;
+        return !target || note_opened(td, f, target);
     }
     struct path path = path_of(f);
     bool writes = td_write(td) || td_trim(td);
@@ -195,7 +236,9 @@ int engine_open_file(struct thread_data *td, struct fio_file *f) {
     if (result < 0) {
         return failed(td, f, result);
     }
-    FILE_SET_ENG_DATA(f, file);
+    if (note_opened(td, f, file)) {
+        return 1;
+    }
     // What the job may use, also where the file has yet to grow.
     if (f->real_file_size < f->file_offset + f->io_size) {
         f->real_file_size = f->file_offset + f->io_size;
@@ -212,16 +255,12 @@ int engine_open_file(struct thread_data *td, struct fio_file *f) {
 
 int engine_close_file(struct thread_data *td, struct fio_file *f) {
     struct job *job = td->io_ops_data;
-    void *opened = FILE_ENG_DATA(f);
+    struct opened **link = &job->opened;
+    while (*link && (*link)->handle != FILE_ENG_DATA(f)) {
+        link = &(*link)->next;
+    }
     FILE_SET_ENG_DATA(f, NULL);
-    if (!job->volume) {
-        return leave_shared(td, opened);
-    }
-    int result = uringfs_file_close(opened);
-    if (result < 0) {
-        failed(td, f, result);
-    }
-    return -result;
+    return *link ? close_noted(td, link, f->file_name) : 0;
 }
 
 // Drops the job's part of a file from the page cache: when it is opened, and before fio verifies it.
