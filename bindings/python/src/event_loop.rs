@@ -3,15 +3,17 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use std::future::poll_fn;
 use std::os::fd::AsRawFd;
-use std::path::PathBuf;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::task::Poll;
 
 use pyo3::prelude::*;
 use uringfs::Errno;
 
-use crate::errors::data_error;
 use crate::fork::Process;
+use crate::handle::Handle;
 use crate::memory::{NewBytes, release_ended};
 use crate::thread_reactor::{set_has_ended, settle, thread_reactor};
 
@@ -32,14 +34,14 @@ struct Begun {
     id: u64,
     operation: Pin<Box<dyn Future<Output = Result<u64, Errno>>>>,
     value: Value,
-    path: PathBuf,
+    handle: Arc<Handle>,
 }
 
 struct Ended {
     id: u64,
     result: Result<u64, Errno>,
     value: Value,
-    path: PathBuf,
+    handle: Arc<Handle>,
 }
 
 thread_local! {
@@ -57,12 +59,12 @@ thread_local! {
 pub(crate) fn start(
     operation: impl Future<Output = Result<u64, Errno>> + 'static,
     value: Value,
-    path: PathBuf,
+    handle: &Arc<Handle>,
 ) -> PyResult<u64> {
     let reactor = thread_reactor()?;
     let id = NEXT_ID.get();
     NEXT_ID.set(id + 1);
-    let begun = Begun { id, operation: Box::pin(operation), value, path };
+    let begun = Begun { id, operation: Box::pin(operation), value, handle: handle.clone() };
     let process = Some(Process::current());
     let tasks = match TASKS.get() {
         (tasks, of) if of == process => tasks,
@@ -82,9 +84,13 @@ pub(crate) fn start(
 /// Runs an operation, and then those that wait.
 async fn run(begun: Begun) {
     let mut next = Some(begun);
-    while let Some(Begun { id, operation, value, path }) = next {
-        let result = operation.await;
-        ENDED.with_borrow_mut(|ended| ended.push(Ended { id, result, value, path }));
+    while let Some(Begun { id, mut operation, value, handle }) = next {
+        let polled = poll_fn(|context| {
+            let polled = handle.guard().catch(|| operation.as_mut().poll(context));
+            polled.unwrap_or(Poll::Ready(Err(Errno::NOTRECOVERABLE)))
+        });
+        let result = polled.await;
+        ENDED.with_borrow_mut(|ended| ended.push(Ended { id, result, value, handle }));
         set_has_ended(true);
         next = WAITING.with_borrow_mut(VecDeque::pop_front);
     }
@@ -106,7 +112,7 @@ pub(crate) fn collect(py: Python<'_>) -> PyResult<Vec<(u64, Py<PyAny>, bool)>> {
     release_ended(py);
     let ended = ENDED.take();
     set_has_ended(false);
-    let outcome = |Ended { id, result, value, path }: Ended| {
+    let outcome = |Ended { id, result, value, handle }: Ended| {
         Ok(match (result, value) {
             (Ok(number), Value::Number) => {
                 (id, number.into_pyobject(py)?.into_any().unbind(), false)
@@ -114,7 +120,7 @@ pub(crate) fn collect(py: Python<'_>) -> PyResult<Vec<(u64, Py<PyAny>, bool)>> {
             (Ok(read), Value::Bytes(bytes)) => {
                 (id, bytes.finish(py, read as usize).into_any().unbind(), false)
             }
-            (Err(errno), _) => (id, data_error(errno, &path).into_value(py).into_any(), true),
+            (Err(errno), _) => (id, handle.error(errno).into_value(py).into_any(), true),
         })
     };
     ended.into_iter().map(outcome).collect()

@@ -77,12 +77,17 @@ impl File {
         })
     }
 
+    /// Does the work of a call without the GIL.
+    fn detached<T: Send>(&self, py: Python<'_>, work: impl FnOnce() -> T + Send) -> PyResult<T> {
+        self.handle.guard().call_detached(py, work)
+    }
+
     fn read_into_memory(&self, py: Python<'_>, memory: Memory, offset: u64) -> PyResult<usize> {
         let file = self.handle.file()?;
-        let read = py.detach(|| read_fully(&file, &memory, offset));
+        let read = self.detached(py, || read_fully(&file, &memory, offset));
         drop(memory);
         release_ended(py);
-        read.map_err(|errno| self.handle.error(errno))
+        read?.map_err(|errno| self.handle.error(errno))
     }
 }
 
@@ -115,13 +120,13 @@ impl File {
     /// The attributes, as `os.fstat` returns them.
     fn stat<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let open = self.handle.get()?;
-        let metadata = py.detach(|| open.volume.metadata_of(&open.file));
-        stat_result(py, &metadata.map_err(|error| os_error(&error))?)
+        let metadata = self.detached(py, || open.volume.metadata_of(&open.file));
+        stat_result(py, &metadata?.map_err(|error| os_error(&error))?)
     }
 
     /// Closes the file. What was written reaches the device a little later; `sync` waits for it.
     fn close(&self, py: Python<'_>) {
-        if !self.handle.is_parent() {
+        if !self.handle.guard().is_parent() {
             py.detach(|| self.handle.close());
         }
     }
@@ -177,10 +182,10 @@ impl File {
             let what = format!("{total} bytes of {path} do not fit into a buffer of {has}");
             return Err(PyValueError::new_err(what));
         }
-        let read = py.detach(|| ranges.read(&file, &memory, depth.max(1)));
+        let read = self.detached(py, || ranges.read(&file, &memory, depth.max(1)));
         drop(memory);
         release_ended(py);
-        read.map(|()| total).map_err(|failure| failure.into_error(self.handle.path()))
+        read?.map(|()| total).map_err(|failure| failure.into_error(self.handle.path()))
     }
 
     /// Writes all of a buffer at `offset`, and returns the number of bytes. With `durable`, they survive a power cut
@@ -194,10 +199,10 @@ impl File {
         durable: bool,
     ) -> PyResult<usize> {
         let (file, memory) = (self.handle.file()?, Memory::readable(data)?);
-        let written = py.detach(|| write_fully(&file, &memory, offset, durable));
+        let written = self.detached(py, || write_fully(&file, &memory, offset, durable));
         drop(memory);
         release_ended(py);
-        written.map_err(|errno| self.handle.error(errno))
+        written?.map_err(|errno| self.handle.error(errno))
     }
 
     /// Appends a buffer of at most 1 GiB, and returns its offset. Appends of several threads never overlap.
@@ -205,10 +210,11 @@ impl File {
     fn append(&self, py: Python<'_>, data: &Bound<'_, PyAny>, durable: bool) -> PyResult<u64> {
         let (file, memory) = (self.handle.file()?, Memory::readable(data)?);
         let op = append_op(&file, &memory, durable)?;
-        let (offset, buffer) = py.detach(|| wait(op));
-        drop((buffer, memory));
+        // With the buffer, which is memory in use, until it is dropped here.
+        let offset = self.detached(py, || wait(op)).map(|(offset, _)| offset);
+        drop(memory);
         release_ended(py);
-        offset.map_err(|errno| self.handle.error(errno))
+        offset?.map_err(|errno| self.handle.error(errno))
     }
 
     /// Truncates the file, or extends it by a hole.
@@ -272,7 +278,7 @@ impl File {
         let memory = bytes.memory(py);
         let buffer = memory.lend(0, memory.len());
         let operation = async move { file.read_at(buffer, offset).await.0.map(|read| read as u64) };
-        let id = event_loop::start(operation, Value::Bytes(bytes), self.handle.path().to_owned())?;
+        let id = event_loop::start(operation, Value::Bytes(bytes), &self.handle)?;
         Ok((false, id.into_py_any(py)?))
     }
 
@@ -284,7 +290,7 @@ impl File {
         let (file, memory) = (self.handle.file()?, Memory::writable(buffer)?);
         let buffer = memory.lend(0, memory.len());
         let operation = async move { file.read_at(buffer, offset).await.0.map(|read| read as u64) };
-        let id = event_loop::start(operation, Value::Number, self.handle.path().to_owned())?;
+        let id = event_loop::start(operation, Value::Number, &self.handle)?;
         Ok((false, id))
     }
 
@@ -302,14 +308,14 @@ impl File {
             }
             Ok(done as u64)
         };
-        event_loop::start(operation, Value::Number, self.handle.path().to_owned())
+        event_loop::start(operation, Value::Number, &self.handle)
     }
 
     /// The same of `append`.
     fn start_append(&self, data: &Bound<'_, PyAny>, durable: bool) -> PyResult<u64> {
         let (file, memory) = (self.handle.file()?, Memory::readable(data)?);
         let op = append_op(&file, &memory, durable)?;
-        event_loop::start(async move { op.await.0 }, Value::Number, self.handle.path().to_owned())
+        event_loop::start(async move { op.await.0 }, Value::Number, &self.handle)
     }
 
     /// The same of `sync`.
@@ -317,7 +323,22 @@ impl File {
         let file = self.handle.file()?;
         let op = if data_only { file.sync_data() } else { file.sync_all() };
         let operation = async move { op.await.map(|()| 0) };
-        event_loop::start(operation, Value::Number, self.handle.path().to_owned())
+        event_loop::start(operation, Value::Number, &self.handle)
+    }
+
+    /// Panics in a call, for tests.
+    #[cfg(debug_assertions)]
+    #[pyo3(name = "_planted_panic")]
+    fn planted_panic(&self, py: Python<'_>) -> PyResult<()> {
+        self.detached(py, || panic!("planted in a call on a file"))
+    }
+
+    /// Panics in an operation of the event loop, for tests.
+    #[cfg(debug_assertions)]
+    #[pyo3(name = "_start_planted_panic")]
+    fn start_planted_panic(&self) -> PyResult<u64> {
+        let operation = async { panic!("planted in an operation on a file") };
+        event_loop::start(operation, Value::Number, &self.handle)
     }
 
     fn __repr__(&self) -> String {

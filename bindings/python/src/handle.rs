@@ -7,14 +7,13 @@ use pyo3::prelude::*;
 use uringfs::{Errno, FileOp};
 
 use crate::errors::{closed, data_error, os_error};
-use crate::fork::Process;
+use crate::guard::Guard;
 use crate::thread_reactor::{drop_detached, wait};
 
 /// What closes with the file, or with its volume.
 pub(crate) struct Handle {
     open: Mutex<Option<Open>>,
-    path: PathBuf,
-    process: Process,
+    guard: Guard,
 }
 
 #[derive(Clone)]
@@ -26,17 +25,16 @@ pub(crate) struct Open {
 impl Handle {
     pub(crate) fn new(file: uringfs::File, volume: uringfs::Volume, path: PathBuf) -> Handle {
         let open = Mutex::new(Some(Open { file, volume }));
-        Handle { open, path, process: Process::current() }
+        Handle { open, guard: Guard::new(path) }
     }
 
     /// The path that the file was opened with.
     pub(crate) fn path(&self) -> &Path {
-        &self.path
+        self.guard.path()
     }
 
-    /// True in the child of a fork.
-    pub(crate) fn is_parent(&self) -> bool {
-        self.process.is_parent()
+    pub(crate) fn guard(&self) -> &Guard {
+        &self.guard
     }
 
     pub(crate) fn is_closed(&self) -> bool {
@@ -45,12 +43,12 @@ impl Handle {
 
     /// Reads cached bytes, if all of them are.
     pub(crate) fn read_cached(&self, into: &mut [u8], offset: u64) -> PyResult<Option<usize>> {
-        self.process.check(&self.path)?;
+        self.guard.check()?;
         match &*self.open.lock() {
-            Some(open) => match open.file.try_read_at(into, offset) {
+            Some(open) => match self.guard.call(|| open.file.try_read_at(into, offset))? {
                 Ok(read) => Ok(Some(read)),
                 Err(Errno::AGAIN) => Ok(None),
-                Err(errno) => Err(data_error(errno, &self.path)),
+                Err(errno) => Err(data_error(errno, self.path())),
             },
             None => Err(closed("file")),
         }
@@ -63,7 +61,7 @@ impl Handle {
     }
 
     pub(crate) fn get(&self) -> PyResult<Open> {
-        self.process.check(&self.path)?;
+        self.guard.check()?;
         self.open.lock().clone().ok_or_else(|| closed("file"))
     }
 
@@ -72,12 +70,17 @@ impl Handle {
     }
 
     pub(crate) fn error(&self, errno: Errno) -> PyErr {
+        if errno == Errno::NOTRECOVERABLE
+            && let Err(error) = self.guard.check()
+        {
+            return error;
+        }
         if errno != Errno::NOSPC {
-            return data_error(errno, &self.path);
+            return data_error(errno, self.path());
         }
         match &*self.open.lock() {
             Some(open) => os_error(&open.volume.shortage()),
-            None => data_error(errno, &self.path),
+            None => data_error(errno, self.path()),
         }
     }
 
@@ -88,7 +91,7 @@ impl Handle {
         op: impl FnOnce(&uringfs::File) -> FileOp<Result<(), Errno>>,
     ) -> PyResult<()> {
         let op = op(&self.file()?);
-        py.detach(|| wait(op)).map_err(|errno| self.error(errno))
+        self.guard.call_detached(py, || wait(op))?.map_err(|errno| self.error(errno))
     }
 }
 
@@ -96,7 +99,7 @@ impl Drop for Handle {
     fn drop(&mut self) {
         match self.open.get_mut().take() {
             // The parent has the file open; here nothing must end.
-            open if self.process.is_parent() => std::mem::forget(open),
+            open if self.guard.is_parent() => std::mem::forget(open),
             Some(open) => drop_detached(open),
             None => {}
         }

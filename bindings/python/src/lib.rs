@@ -40,6 +40,9 @@ mod event_loop;
 // Reads of many ranges into one buffer.
 mod ranges;
 
+// The checks of every call, and panics as errors.
+mod guard;
+
 // Paths in a volume.
 mod path;
 

@@ -12,7 +12,7 @@ use uringfs::{Error, FormatOptions, OpenOptions, VolumeOptions};
 
 use crate::errors::{closed, open_error, os_error, os_error_of_two};
 use crate::file::File;
-use crate::fork::Process;
+use crate::guard::Guard;
 use crate::handle::Handle;
 use crate::path::PathInVolume;
 use crate::stat::stat_result;
@@ -24,8 +24,7 @@ pub(crate) struct Volume {
     open: Mutex<Option<uringfs::Volume>>,
     /// The files that may be open.
     files: Mutex<Vec<Weak<Handle>>>,
-    path: PathBuf,
-    process: Process,
+    guard: Guard,
 }
 
 /// Formats a new file of `size` bytes, or with `overwrite` a file or a block device that exists.
@@ -43,13 +42,15 @@ pub(crate) fn create(
         Some(size) => options.size(size),
         None => options,
     };
-    let created = py.detach(|| uringfs::Volume::create(&path, &options)?.close());
+    let guard = Guard::new(path);
+    let create = || uringfs::Volume::create(guard.path(), &options)?.close();
+    let created = guard.call_detached(py, create)?;
     created.map_err(|error| open_error(&error))
 }
 
 impl Volume {
     fn get(&self) -> PyResult<uringfs::Volume> {
-        self.process.check(&self.path)?;
+        self.guard.check()?;
         self.open.lock().clone().ok_or_else(|| closed("volume"))
     }
 
@@ -60,7 +61,7 @@ impl Volume {
         call: impl FnOnce(&uringfs::Volume) -> Result<T, Error> + Send,
     ) -> PyResult<T> {
         let volume = self.get()?;
-        py.detach(|| call(&volume)).map_err(|error| os_error(&error))
+        self.guard.call_detached(py, || call(&volume))?.map_err(|error| os_error(&error))
     }
 
     /// The same with two paths, both of which an error names.
@@ -71,7 +72,8 @@ impl Volume {
         call: impl FnOnce(&uringfs::Volume) -> Result<T, Error> + Send,
     ) -> PyResult<T> {
         let volume = self.get()?;
-        py.detach(|| call(&volume)).map_err(|error| os_error_of_two(&error, source, target))
+        let called = self.guard.call_detached(py, || call(&volume))?;
+        called.map_err(|error| os_error_of_two(&error, source, target))
     }
 }
 
@@ -79,7 +81,7 @@ impl Drop for Volume {
     fn drop(&mut self) {
         match self.open.get_mut().take() {
             // The parent has it open; here nothing must end.
-            open if self.process.is_parent() => std::mem::forget(open),
+            open if self.guard.is_parent() => std::mem::forget(open),
             Some(open) => drop_detached(open),
             None => {}
         }
@@ -102,29 +104,30 @@ impl Volume {
             Some(bytes) => options.page_cache(Cache::new(bytes)),
             None => options,
         };
-        let open = py.detach(|| options.open(&path)).map_err(|error| open_error(&error))?;
-        let (open, files) = (Mutex::new(Some(open)), Mutex::default());
-        Ok(Volume { open, files, path, process: Process::current() })
+        let guard = Guard::new(path);
+        let opened = guard.call_detached(py, || options.open(guard.path()))?;
+        let open = Mutex::new(Some(opened.map_err(|error| open_error(&error))?));
+        Ok(Volume { open, files: Mutex::default(), guard })
     }
 
     /// Closes the files, makes all changes durable, and frees the volume for other programs.
     fn close_volume(&self, py: Python<'_>) -> PyResult<()> {
-        if self.process.is_parent() {
+        if self.guard.is_parent() {
             return Ok(());
         }
         let files = std::mem::take(&mut *self.files.lock());
         let open = self.open.lock().take();
-        let closed = py.detach(|| {
+        let closed = self.guard.call_detached(py, || {
             files.iter().filter_map(Weak::upgrade).for_each(|file| file.close());
             open.map_or(Ok(()), uringfs::Volume::close)
         });
-        closed.map_err(|error| os_error(&error))
+        closed?.map_err(|error| os_error(&error))
     }
 
     /// True in the child of a fork, where the volume is its parent's.
     #[getter]
     fn inherited(&self) -> bool {
-        self.process.is_parent()
+        self.guard.is_parent()
     }
 
     /// True once it is closed.
@@ -136,7 +139,7 @@ impl Volume {
     /// The path of its file or block device.
     #[getter]
     fn device_path(&self) -> OsString {
-        self.path.clone().into_os_string()
+        self.guard.path().as_os_str().to_owned()
     }
 
     /// The name that it was formatted with.
@@ -301,6 +304,13 @@ impl Volume {
         self.call_with_two(py, (source.as_ref(), target.as_ref()), |volume| {
             volume.copy(&source, &target)
         })
+    }
+
+    /// Panics in a call, for tests.
+    #[cfg(debug_assertions)]
+    #[pyo3(name = "_planted_panic")]
+    fn planted_panic(&self, py: Python<'_>) -> PyResult<()> {
+        self.call(py, |_| panic!("planted in a call on a volume"))
     }
 
     /// Changes the permissions of a file.

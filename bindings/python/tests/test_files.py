@@ -8,6 +8,7 @@ import io
 import os
 import random
 import threading
+import time
 
 import numpy
 import pytest
@@ -281,6 +282,9 @@ def test_threads_that_end_leave_no_descriptor(volume):
             thread = threading.Thread(target=use)
             thread.start()
             thread.join()
+            # The interpreter is done with the thread, which may not have ended: wait until the kernel has none.
+            while os.path.exists(f"/proc/self/task/{thread.native_id}"):
+                time.sleep(0.001)
 
     run(2)
     before = len(os.listdir("/proc/self/fd"))
