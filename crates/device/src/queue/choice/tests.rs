@@ -246,6 +246,29 @@ fn too_few_undisturbed_rounds_prove_nothing() {
     assert_eq!(chosen(&queues), Sync);
 }
 
+/// A raw RAM disk whose driver refuses NOWAIT, and a thread that is bound to a processor: the ring's worker threads make it
+/// wait in every round.
+#[test]
+fn a_queue_that_disturbs_itself_in_every_round_loses() {
+    let disturbed = |mut queue: QueueSamples| {
+        queue.rounds.iter_mut().for_each(|round| round.is_disturbed = true);
+        queue
+    };
+    let ring = disturbed(steady(Ring, [94.0, 396.0]));
+    let queues = [ring.clone(), steady(Sync, [427.0, 427.0])];
+    let choice = choose(&queues);
+    assert_eq!(queues[choice.index].kind, Sync);
+    let end = "; it was at least 1.5 times as fast as ring, at the mean of the depths, in each of 7 rounds; 7 of 7 rounds \
+               were disturbed";
+    assert!(reason(&queues, &choice).ends_with(end));
+    // In one round the others had the processor.
+    let mut once = queues.clone();
+    once[1].rounds[3].rates = [110.0, 400.0];
+    assert_eq!(chosen(&once), Ring);
+    assert_eq!(chosen(&[ring.clone(), steady(Sync, [427.0, 370.0])]), Ring, "it loses at a depth");
+    assert_eq!(chosen(&[ring, steady(Sync, [130.0, 427.0])]), Ring, "so little may be noise");
+}
+
 #[test]
 fn the_margins_are_those_of_the_rule() {
     let ring = || steady(Ring, [100.0, 400.0]);
