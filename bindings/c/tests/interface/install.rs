@@ -83,5 +83,6 @@ fn programs_of_older_headers_run_with_this_library() {
         }
         versions += 1;
     }
-    assert!(versions > 0 || std::env::consts::ARCH != "x86_64", "{} is empty", objects.display());
+    let is_known = ["x86_64", "aarch64"].contains(&std::env::consts::ARCH);
+    assert!(versions > 0 || !is_known, "{} is empty", objects.display());
 }
