@@ -6,7 +6,8 @@
 //! The first queue that works is taken unless another one is *clearly better*. Queues are in this order: the ring, which
 //! names registered files and memory, polls, and waits for sockets; calls, where reads complete within them; AIO, for which
 //! a reactor must wait in epoll; threads. Each later queue is compared with the one taken so far, round by round, by the
-//! ratio of their rates in the same round: what slows the whole machine slows both. A queue is clearly better
+//! ratio of their rates in the same round: what slows the whole machine slows both. Then each is compared once more, since
+//! one that was not clearly better than an earlier queue may be so than the one that was taken. A queue is clearly better
 //!
 //! - if in each of at least [`MIN_ROUNDS`] rounds it is faster at the geometric mean over the depths, in the median round by
 //!   [`MIN_GAIN`], and at no depth slower than [`MAX_LOSS`]. Between queues that are equally fast, the chance to win one
@@ -73,9 +74,9 @@ enum Advantage {
 /// Without a queue.
 pub(crate) fn choose(queues: &[QueueSamples]) -> Choice {
     assert!(!queues.is_empty(), "there is no queue");
-    let mut working = (0..queues.len()).filter(|index| works(&queues[*index]));
-    let mut choice = Choice { index: working.next().unwrap_or(0), over: None };
-    for index in working {
+    let working = (0..queues.len()).filter(|index| works(&queues[*index]));
+    let mut choice = Choice { index: working.clone().next().unwrap_or(0), over: None };
+    for index in working.clone().skip(1).chain(working) {
         let taken = &queues[choice.index];
         if let Some(advantage) = advantage(&queues[index], taken) {
             choice = Choice { index, over: Some((taken.kind, advantage)) };

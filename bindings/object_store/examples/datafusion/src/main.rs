@@ -1,6 +1,6 @@
 //! DataFusion writes a table into a volume as Parquet files, one folder for each city, and answers a query from them.
 //!
-//!     cd bindings/object_store/examples/datafusion && cargo run --release
+//!     cd bindings/object_store/examples/datafusion && cargo run
 
 use std::error::Error;
 use std::sync::Arc;

@@ -262,9 +262,13 @@ fn a_queue_that_disturbs_itself_in_every_round_loses() {
                were disturbed";
     assert!(reason(&queues, &choice).ends_with(end));
     // In one round the others had the processor.
-    let mut once = queues.clone();
-    once[1].rounds[3].rates = [110.0, 400.0];
+    let mut once = queues.to_vec();
+    once[1].rounds[3].rates = [110_000.0, 400_000.0];
     assert_eq!(chosen(&once), Ring);
+    // AIO is ahead of the ring, and calls of AIO.
+    once.push(steady(Aio, [370.0, 415.0]));
+    once[1].rounds[3] = RoundSample { rates: [110_000.0, 400_000.0], is_disturbed: true };
+    assert_eq!(chosen(&once), Sync);
     assert_eq!(chosen(&[ring.clone(), steady(Sync, [427.0, 370.0])]), Ring, "it loses at a depth");
     assert_eq!(chosen(&[ring, steady(Sync, [130.0, 427.0])]), Ring, "so little may be noise");
 }
