@@ -6,14 +6,15 @@ use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::os::fd::AsRawFd;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::task::Poll;
 
 use pyo3::prelude::*;
 use uringfs::Errno;
 
 use crate::fork::Process;
-use crate::handle::Handle;
+use crate::guard::{Guard, catch};
+use crate::handle::{Handle, operation_error};
 use crate::memory::{NewBytes, release_ended};
 use crate::thread_reactor::{set_has_ended, settle, thread_reactor};
 
@@ -34,14 +35,20 @@ struct Begun {
     id: u64,
     operation: Pin<Box<dyn Future<Output = Result<u64, Errno>>>>,
     value: Value,
-    handle: Arc<Handle>,
+    file: FileOf,
+}
+
+/// The file of an operation, which does not keep it open: the operation itself does so until it ends.
+struct FileOf {
+    handle: Weak<Handle>,
+    guard: Arc<Guard>,
 }
 
 struct Ended {
     id: u64,
     result: Result<u64, Errno>,
     value: Value,
-    handle: Arc<Handle>,
+    file: FileOf,
 }
 
 thread_local! {
@@ -64,7 +71,8 @@ pub(crate) fn start(
     let reactor = thread_reactor()?;
     let id = NEXT_ID.get();
     NEXT_ID.set(id + 1);
-    let begun = Begun { id, operation: Box::pin(operation), value, handle: handle.clone() };
+    let file = FileOf { handle: Arc::downgrade(handle), guard: handle.guard().clone() };
+    let begun = Begun { id, operation: Box::pin(operation), value, file };
     let process = Some(Process::current());
     let tasks = match TASKS.get() {
         (tasks, of) if of == process => tasks,
@@ -84,18 +92,37 @@ pub(crate) fn start(
 /// Runs an operation, and then those that wait.
 async fn run(begun: Begun) {
     let mut next = Some(begun);
-    while let Some(Begun { id, mut operation, value, handle }) = next {
+    while let Some(Begun { id, mut operation, value, file }) = next {
         let polled = poll_fn(|context| {
-            let polled = handle.guard().catch(|| operation.as_mut().poll(context));
+            let polled = catch(|| operation.as_mut().poll(context));
             polled.unwrap_or(Poll::Ready(Err(Errno::NOTRECOVERABLE)))
         });
         let result = polled.await;
-        ENDED.with_borrow_mut(|ended| ended.push(Ended { id, result, value, handle }));
+        let result = catch(|| drop(operation)).map_or(Err(Errno::NOTRECOVERABLE), |()| result);
+        ENDED.with_borrow_mut(|ended| ended.push(Ended { id, result, value, file }));
         set_has_ended(true);
         next = WAITING.with_borrow_mut(VecDeque::pop_front);
     }
     let (tasks, process) = TASKS.get();
     TASKS.set((tasks - 1, process));
+}
+
+/// Does what needs no wait. The panic of an operation is the operation's own result; then the rest has its turn.
+fn turn() -> std::io::Result<()> {
+    let reactor = thread_reactor()?;
+    match catch(|| reactor.turn()) {
+        Some(turned) => Ok(turned?),
+        None => Ok(reactor.turn()?),
+    }
+}
+
+impl FileOf {
+    fn error(&self, errno: Errno) -> PyErr {
+        match self.handle.upgrade() {
+            Some(handle) => handle.error(errno),
+            None => operation_error(errno, &self.guard),
+        }
+    }
 }
 
 /// The descriptor of this thread's reactor: readable when `collect` has something to do.
@@ -108,11 +135,11 @@ pub(crate) fn descriptor() -> PyResult<i32> {
 /// and whether it is an error.
 #[pyfunction]
 pub(crate) fn collect(py: Python<'_>) -> PyResult<Vec<(u64, Py<PyAny>, bool)>> {
-    py.detach(|| thread_reactor()?.turn().map_err(std::io::Error::from))?;
+    py.detach(turn)?;
     release_ended(py);
     let ended = ENDED.take();
     set_has_ended(false);
-    let outcome = |Ended { id, result, value, handle }: Ended| {
+    let outcome = |Ended { id, result, value, file }: Ended| {
         Ok(match (result, value) {
             (Ok(number), Value::Number) => {
                 (id, number.into_pyobject(py)?.into_any().unbind(), false)
@@ -120,7 +147,7 @@ pub(crate) fn collect(py: Python<'_>) -> PyResult<Vec<(u64, Py<PyAny>, bool)>> {
             (Ok(read), Value::Bytes(bytes)) => {
                 (id, bytes.finish(py, read as usize).into_any().unbind(), false)
             }
-            (Err(errno), _) => (id, handle.error(errno).into_value(py).into_any(), true),
+            (Err(errno), _) => (id, file.error(errno).into_value(py).into_any(), true),
         })
     };
     ended.into_iter().map(outcome).collect()

@@ -15,9 +15,11 @@ use uringfs::file::FallocateSize;
 use crate::errors::os_error;
 use crate::event_loop::{self, Value};
 use crate::handle::Handle;
-use crate::memory::{Memory, NewBytes, release_ended, with_writable};
+use crate::memory::{Memory, NewBytes, with_writable};
 use crate::ranges::Ranges;
 use crate::stat::stat_result;
+#[cfg(debug_assertions)]
+use crate::thread_reactor::thread_reactor;
 use crate::thread_reactor::wait;
 use crate::transfer::{append_op, read_fully, write_fully, write_op};
 
@@ -82,11 +84,15 @@ impl File {
         self.handle.guard().call_detached(py, work)
     }
 
-    fn read_into_memory(&self, py: Python<'_>, memory: Memory, offset: u64) -> PyResult<usize> {
-        let file = self.handle.file()?;
-        let read = self.detached(py, || read_fully(&file, &memory, offset));
-        drop(memory);
-        release_ended(py);
+    fn read_into_memory(
+        &self,
+        py: Python<'_>,
+        file: &uringfs::File,
+        memory: Memory,
+        offset: u64,
+    ) -> PyResult<usize> {
+        let read = self.detached(py, || read_fully(file, &memory, offset));
+        memory.give_back(py);
         read?.map_err(|errno| self.handle.error(errno))
     }
 }
@@ -142,7 +148,7 @@ impl File {
         match self.read_cached_bytes(py, &file, length, offset)? {
             CachedBytes::Read(bytes) => Ok(bytes),
             CachedBytes::Missing(bytes) => {
-                let read = self.read_into_memory(py, bytes.memory(py), offset)?;
+                let read = self.read_into_memory(py, &file, bytes.memory(py), offset)?;
                 Ok(bytes.finish(py, read))
             }
         }
@@ -156,10 +162,11 @@ impl File {
         buffer: &Bound<'_, PyAny>,
         offset: u64,
     ) -> PyResult<usize> {
-        match self.read_cached_into(buffer, offset)? {
-            Some(read) => Ok(read),
-            None => self.read_into_memory(py, Memory::writable(buffer)?, offset),
+        if let Some(read) = self.read_cached_into(buffer, offset)? {
+            return Ok(read);
         }
+        let file = self.handle.file()?;
+        self.read_into_memory(py, &file, Memory::writable(buffer)?, offset)
     }
 
     /// Reads many ranges into one writable buffer, one behind the other, with up to `depth` reads at a time.
@@ -180,12 +187,12 @@ impl File {
         if total > memory.len() {
             let (has, path) = (memory.len(), self.handle.path().display());
             let what = format!("{total} bytes of {path} do not fit into a buffer of {has}");
+            memory.give_back(py);
             return Err(PyValueError::new_err(what));
         }
         let read = self.detached(py, || ranges.read(&file, &memory, depth.max(1)));
-        drop(memory);
-        release_ended(py);
-        read?.map(|()| total).map_err(|failure| failure.into_error(self.handle.path()))
+        memory.give_back(py);
+        read?.map(|()| total).map_err(|failure| failure.into_error(&self.handle))
     }
 
     /// Writes all of a buffer at `offset`, and returns the number of bytes. With `durable`, they survive a power cut
@@ -200,8 +207,7 @@ impl File {
     ) -> PyResult<usize> {
         let (file, memory) = (self.handle.file()?, Memory::readable(data)?);
         let written = self.detached(py, || write_fully(&file, &memory, offset, durable));
-        drop(memory);
-        release_ended(py);
+        memory.give_back(py);
         written?.map_err(|errno| self.handle.error(errno))
     }
 
@@ -209,11 +215,16 @@ impl File {
     #[pyo3(signature = (data, *, durable = false))]
     fn append(&self, py: Python<'_>, data: &Bound<'_, PyAny>, durable: bool) -> PyResult<u64> {
         let (file, memory) = (self.handle.file()?, Memory::readable(data)?);
-        let op = append_op(&file, &memory, durable)?;
+        let op = match append_op(&file, &memory, durable) {
+            Ok(op) => op,
+            Err(error) => {
+                memory.give_back(py);
+                return Err(error);
+            }
+        };
         // With the buffer, which is memory in use, until it is dropped here.
         let offset = self.detached(py, || wait(op)).map(|(offset, _)| offset);
-        drop(memory);
-        release_ended(py);
+        memory.give_back(py);
         offset?.map_err(|errno| self.handle.error(errno))
     }
 
@@ -244,12 +255,16 @@ impl File {
 
     /// The offset of the next data at or after `offset`; ENXIO when there is none.
     fn seek_data(&self, offset: u64) -> PyResult<u64> {
-        self.handle.file()?.seek_data(offset).map_err(|errno| self.handle.error(errno))
+        let file = self.handle.file()?;
+        let found = self.handle.guard().call(|| file.seek_data(offset))?;
+        found.map_err(|errno| self.handle.error(errno))
     }
 
     /// The offset of the next hole at or after `offset`: the end of the file if there is none before.
     fn seek_hole(&self, offset: u64) -> PyResult<u64> {
-        self.handle.file()?.seek_hole(offset).map_err(|errno| self.handle.error(errno))
+        let file = self.handle.file()?;
+        let found = self.handle.guard().call(|| file.seek_hole(offset))?;
+        found.map_err(|errno| self.handle.error(errno))
     }
 
     fn __enter__(this: PyRef<'_, Self>) -> PyRef<'_, Self> {
@@ -312,9 +327,20 @@ impl File {
     }
 
     /// The same of `append`.
-    fn start_append(&self, data: &Bound<'_, PyAny>, durable: bool) -> PyResult<u64> {
+    fn start_append(
+        &self,
+        py: Python<'_>,
+        data: &Bound<'_, PyAny>,
+        durable: bool,
+    ) -> PyResult<u64> {
         let (file, memory) = (self.handle.file()?, Memory::readable(data)?);
-        let op = append_op(&file, &memory, durable)?;
+        let op = match append_op(&file, &memory, durable) {
+            Ok(op) => op,
+            Err(error) => {
+                memory.give_back(py);
+                return Err(error);
+            }
+        };
         event_loop::start(async move { op.await.0 }, Value::Number, &self.handle)
     }
 
@@ -339,6 +365,21 @@ impl File {
     fn start_planted_panic(&self) -> PyResult<u64> {
         let operation = async { panic!("planted in an operation on a file") };
         event_loop::start(operation, Value::Number, &self.handle)
+    }
+
+    /// Plants a panic in whatever drives this thread's reactor next, for tests.
+    #[cfg(debug_assertions)]
+    #[pyo3(name = "_plant_panic_in_reactor")]
+    fn plant_panic_in_reactor(&self) -> PyResult<()> {
+        let mut is_next = false;
+        let task = std::future::poll_fn(move |context| {
+            assert!(!is_next, "planted in the reactor of a thread");
+            is_next = true;
+            context.waker().wake_by_ref();
+            std::task::Poll::<()>::Pending
+        });
+        drop(thread_reactor()?.spawn(task));
+        Ok(())
     }
 
     fn __repr__(&self) -> String {

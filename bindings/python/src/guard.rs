@@ -47,20 +47,13 @@ impl Guard {
     /// # Errors
     /// ENOTRECOVERABLE if it panics, also for all further calls.
     pub(crate) fn call<T>(&self, work: impl FnOnce() -> T) -> PyResult<T> {
-        self.catch(work).ok_or_else(|| self.unrecoverable())
+        catch(work).ok_or_else(|| self.poison())
     }
 
-    /// The same; `None` if it panics.
-    pub(crate) fn catch<T>(&self, work: impl FnOnce() -> T) -> Option<T> {
-        match catch_unwind(AssertUnwindSafe(work)) {
-            Ok(value) => Some(value),
-            Err(panic) => {
-                self.is_poisoned.store(true, Ordering::Relaxed);
-                // Its drop could panic again.
-                std::mem::forget(panic);
-                None
-            }
-        }
+    /// Refuses all further calls, since one has panicked. Returns their error.
+    pub(crate) fn poison(&self) -> PyErr {
+        self.is_poisoned.store(true, Ordering::Relaxed);
+        self.unrecoverable()
     }
 
     /// The same without the GIL.
@@ -77,5 +70,17 @@ impl Guard {
         let what = "a call on it has failed, which is a mistake in uringfs, whose text is on standard error; \
                     close it";
         PyOSError::new_err((errno, what, self.path.as_os_str().to_owned()))
+    }
+}
+
+/// Does work; `None` if it panics. Standard error has the panic's text.
+pub(crate) fn catch<T>(work: impl FnOnce() -> T) -> Option<T> {
+    match catch_unwind(AssertUnwindSafe(work)) {
+        Ok(value) => Some(value),
+        Err(panic) => {
+            // Its drop could panic again.
+            std::mem::forget(panic);
+            None
+        }
     }
 }

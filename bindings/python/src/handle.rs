@@ -1,6 +1,7 @@
 //! [`Handle`]: what is open of a file, until the file or its volume closes.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use parking_lot::Mutex;
 use pyo3::prelude::*;
@@ -13,7 +14,7 @@ use crate::thread_reactor::{drop_detached, wait};
 /// What closes with the file, or with its volume.
 pub(crate) struct Handle {
     open: Mutex<Option<Open>>,
-    guard: Guard,
+    guard: Arc<Guard>,
 }
 
 #[derive(Clone)]
@@ -25,7 +26,7 @@ pub(crate) struct Open {
 impl Handle {
     pub(crate) fn new(file: uringfs::File, volume: uringfs::Volume, path: PathBuf) -> Handle {
         let open = Mutex::new(Some(Open { file, volume }));
-        Handle { open, guard: Guard::new(path) }
+        Handle { open, guard: Arc::new(Guard::new(path)) }
     }
 
     /// The path that the file was opened with.
@@ -33,7 +34,7 @@ impl Handle {
         self.guard.path()
     }
 
-    pub(crate) fn guard(&self) -> &Guard {
+    pub(crate) fn guard(&self) -> &Arc<Guard> {
         &self.guard
     }
 
@@ -70,18 +71,12 @@ impl Handle {
     }
 
     pub(crate) fn error(&self, errno: Errno) -> PyErr {
-        if errno == Errno::NOTRECOVERABLE
-            && let Err(error) = self.guard.check()
+        if errno == Errno::NOSPC
+            && let Some(open) = &*self.open.lock()
         {
-            return error;
+            return os_error(&open.volume.shortage());
         }
-        if errno != Errno::NOSPC {
-            return data_error(errno, self.path());
-        }
-        match &*self.open.lock() {
-            Some(open) => os_error(&open.volume.shortage()),
-            None => data_error(errno, self.path()),
-        }
+        operation_error(errno, &self.guard)
     }
 
     /// Waits for an operation without memory.
@@ -92,6 +87,14 @@ impl Handle {
     ) -> PyResult<()> {
         let op = op(&self.file()?);
         self.guard.call_detached(py, || wait(op))?.map_err(|errno| self.error(errno))
+    }
+}
+
+/// The error of an operation on a file whose handle may be gone. One that has panicked refuses all further calls.
+pub(crate) fn operation_error(errno: Errno, guard: &Guard) -> PyErr {
+    match errno {
+        Errno::NOTRECOVERABLE => guard.poison(),
+        errno => data_error(errno, guard.path()),
     }
 }
 

@@ -52,6 +52,12 @@ impl Memory {
         self.length
     }
 
+    /// Gives the memory back to its object, once no request has it.
+    pub(crate) fn give_back(self, py: Python<'_>) {
+        drop(self);
+        release_ended(py);
+    }
+
     /// The buffer of a part for one request: at most [`MAX_LENGTH`] bytes of it.
     ///
     /// # Panics

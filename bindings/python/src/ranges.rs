@@ -1,16 +1,15 @@
 //! Reads of many ranges into one buffer, with many in flight.
 
-use std::path::Path;
-
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::{PyEOFError, PyValueError};
 use pyo3::prelude::*;
 use uringfs::buffer::MAX_LENGTH;
 use uringfs::{Completion, Errno, File, Reactor, Token, Tokens};
 
-use crate::errors::data_error;
+use crate::guard::catch;
+use crate::handle::Handle;
 use crate::memory::Memory;
-use crate::thread_reactor::{settle, thread_reactor};
+use crate::thread_reactor::{MAX_PANICS, settle, thread_reactor};
 
 /// The ranges of a call; each goes behind the one before in the target.
 pub(crate) struct Ranges {
@@ -39,12 +38,12 @@ pub(crate) enum Failure {
 }
 
 impl Failure {
-    pub(crate) fn into_error(self, path: &Path) -> PyErr {
+    pub(crate) fn into_error(self, handle: &Handle) -> PyErr {
         match self {
-            Failure::Errno(errno) => data_error(errno, path),
+            Failure::Errno(errno) => handle.error(errno),
             Failure::EndOfFile(number) => PyEOFError::new_err(format!(
                 "range {number} ends beyond the end of {}",
-                path.display()
+                handle.path().display()
             )),
         }
     }
@@ -100,10 +99,7 @@ impl Ranges {
         let mut in_flight =
             InFlight { reactor: &reactor, file, memory, left: 0, ended: Vec::new() };
         let read = self.read_on(&mut in_flight, depth);
-        while in_flight.left > 0 {
-            in_flight.reap(in_flight.left)?;
-            in_flight.ended.clear();
-        }
+        drop(in_flight);
         settle(&reactor);
         read
     }
@@ -185,9 +181,29 @@ impl InFlight<'_> {
     }
 
     fn reap(&mut self, min: usize) -> Result<(), Errno> {
-        self.reactor.reap(min, None, &mut self.ended)?;
+        // Another operation of the thread that panics does so here, and has ENOTRECOVERABLE as its own result.
+        let mut waits = (0..MAX_PANICS).map(|_| {
+            let waited = catch(|| self.reactor.reap(min, None, &mut self.ended));
+            waited.or((!self.ended.is_empty()).then_some(Ok(())))
+        });
+        let waited = waits.find_map(|waited| waited);
+        drop(waits);
+        waited.unwrap_or_else(|| self.reactor.reap(min, None, &mut self.ended))?;
         self.left -= self.ended.len();
         Ok(())
+    }
+}
+
+impl Drop for InFlight<'_> {
+    /// Waits for the reads that are left after a failure: the next call must not find them.
+    fn drop(&mut self) {
+        // What a wait had found that panicked.
+        self.left -= self.ended.len();
+        self.ended.clear();
+        // If the reactor takes no requests at all, or only panics, nothing can be done.
+        while self.left > 0 && catch(|| self.reap(self.left)) == Some(Ok(())) {
+            self.ended.clear();
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::io;
+use std::pin::pin;
 use std::rc::Rc;
 
 use pyo3::prelude::*;
@@ -10,6 +11,7 @@ use uringfs::file::OpOutput;
 use uringfs::{FileOp, Reactor, ReactorOptions};
 
 use crate::fork::Process;
+use crate::guard::catch;
 
 thread_local! {
     static REACTOR: RefCell<Option<(Rc<Reactor>, Process)>> = const { RefCell::new(None) };
@@ -43,11 +45,18 @@ pub(crate) fn thread_reactor() -> io::Result<Rc<Reactor>> {
     Ok(reactor)
 }
 
+/// The panics of other operations of the thread that a wait survives.
+pub(crate) const MAX_PANICS: usize = 8;
+
 /// Waits for an operation. The caller has released the GIL.
 pub(crate) fn wait<R: OpOutput>(op: FileOp<R>) -> R {
     match thread_reactor() {
         Ok(reactor) => {
-            let output = reactor.block_on(op);
+            let mut op = pin!(op);
+            // An operation that panics on the reactor panics here, whoever waits for it, and has ENOTRECOVERABLE as its
+            // own result.
+            let waits = (0..MAX_PANICS).find_map(|_| catch(|| reactor.block_on(op.as_mut())));
+            let output = waits.unwrap_or_else(|| reactor.block_on(op));
             settle(&reactor);
             output
         }

@@ -59,3 +59,39 @@ def test_of_an_operation_that_is_awaited(volume):
 
     asyncio.run(run())
     assert raised_by(lambda: file.read_at(4, 0)) == (errno.ENOTRECOVERABLE, "/file")
+
+
+def test_of_something_else_in_the_reactor_is_no_failure_of_the_call_that_drives_it(volume):
+    file = volume.open_file("/file", "w+", direct=True)
+    file.write_at(bytes(range(256)) * 64, 0)
+    buffer = bytearray(8192)
+    for _ in range(3):
+        file._plant_panic_in_reactor()
+        assert file.readinto_at(buffer, 4096) == 8192
+        file._plant_panic_in_reactor()
+        assert file.read_ranges([0, 256, 8192], 256, buffer) == 768
+        assert buffer[:256] == bytes(range(256))
+        # What the kernel has read is no longer the library's.
+        buffer.append(0)
+        del buffer[-1]
+
+    async def run() -> None:
+        with aio.AsyncFile(volume.open_file("/other", "w+", direct=True)) as other:
+            file._plant_panic_in_reactor()
+            assert await other.write_at(bytes(4096), 0) == 4096
+            file._plant_panic_in_reactor()
+            assert await other.read_at(4096, 0) == bytes(4096)
+
+    asyncio.run(run())
+
+
+def test_refused_calls_leave_no_buffer_exported(volume):
+    file = volume.open_file("/file", "w+")
+    buffer = bytearray(100_000)
+    with pytest.raises(ValueError):
+        file.read_ranges([0], 200_000, buffer)
+    buffer.append(0)
+    raised_by(file._planted_panic)
+    for refused in (file.readinto_at, file.write_at):
+        raised_by(lambda call=refused: call(buffer, 0))
+        buffer.append(0)

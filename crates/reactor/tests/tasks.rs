@@ -364,7 +364,8 @@ fn a_panicking_operation_returns_eio_and_the_others_end() {
             completed.sort_by_key(|completed| completed.token());
             for (token, completed) in completed.drain(..).enumerate() {
                 let token = token as u64;
-                let wanted = if token == panicking { Err(Errno::IO) } else { Ok(token) };
+                let wanted =
+                    if token == panicking { Err(Errno::NOTRECOVERABLE) } else { Ok(token) };
                 assert_eq!(completed.result(), wanted);
             }
         }
@@ -537,7 +538,7 @@ fn requests_of_a_panicked_operation_hold_their_epoch() {
         assert!(!domain.passed(epoch), "two requests are in flight");
         let mut completed = Vec::new();
         reactor.reap(1, None, &mut completed).unwrap();
-        assert_eq!(completed.pop().map(|it| it.result()), Some(Err(Errno::IO)));
+        assert_eq!(completed.pop().map(|it| it.result()), Some(Err(Errno::NOTRECOVERABLE)));
         reactor.reap(0, None, &mut completed).unwrap();
         assert!(domain.passed(epoch));
     });

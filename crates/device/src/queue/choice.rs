@@ -7,7 +7,7 @@
 //! names registered files and memory, polls, and waits for sockets; calls, where reads complete within them; AIO, for which
 //! a reactor must wait in epoll; threads. Each later queue is compared with the one taken so far, round by round, by the
 //! ratio of their rates in the same round: what slows the whole machine slows both. Then each is compared once more, since
-//! one that was not clearly better than an earlier queue may be so than the one that was taken. A queue is clearly better
+//! a queue that was not clearly better than an earlier one may be better than what was taken. A queue is clearly better
 //!
 //! - if in each of at least [`MIN_ROUNDS`] rounds it is faster at the geometric mean over the depths, in the median round by
 //!   [`MIN_GAIN`], and at no depth slower than [`MAX_LOSS`]. Between queues that are equally fast, the chance to win one
@@ -23,7 +23,7 @@
 //! or the rate was below half of the queue's own median. Without enough rounds that count, the queue taken so far stays.
 //!
 //! Where the ring is taken, a thread that waits for a single read may still make the call itself, if calls are clearly
-//! better at depth 1: [`rate_of_calls`].
+//! better at depth 1, by the first or the third of these: [`rate_of_calls`].
 //!
 //! The margins bound the loss: a queue that is as fast at one depth, and within the margin at the mean, is at most 10 %
 //! faster at the other depth. So the queue that was taken has at least 0.9 of the best rate there.
@@ -53,7 +53,7 @@ const DISTURBED: f64 = 0.5;
 pub(crate) struct Choice {
     /// The chosen queue, as an index of the samples.
     pub(crate) index: usize,
-    /// The queue that would have been taken otherwise, and how it lost. `None` if the first that works is chosen.
+    /// The queue that would have been taken otherwise, and how it lost. `None` if no other was taken before.
     over: Option<(QueueKind, Advantage)>,
 }
 
@@ -86,19 +86,26 @@ pub(crate) fn choose(queues: &[QueueSamples]) -> Choice {
 }
 
 /// The rate, in reads per second, of calls of the thread that waits for a single read, if these are clearly better than
-/// the ring at depth 1: by the rule above, but at this depth alone. Reads of the device complete within calls, if there
-/// are samples of `sync`.
+/// the ring at depth 1: by the first or the third of the rules above, at this depth alone. Reads of the device complete
+/// within calls, if there are samples of `sync`.
 pub fn rate_of_calls(queues: &[QueueSamples]) -> Option<f64> {
     let find = |kind| queues.iter().find(|queue| queue.kind == kind && works(queue));
     let (calls, ring) = (find(QueueKind::Sync)?, find(QueueKind::Ring)?);
     let disturbed = [disturbed_rounds(calls), disturbed_rounds(ring)];
-    let rounds = calls.rounds.iter().zip(&ring.rounds).enumerate();
-    let counted: Vec<f64> = rounds
-        .filter(|(round, _)| !disturbed.iter().any(|rounds| rounds[*round]))
-        .map(|(_, (calls, ring))| calls.rates[0] / ring.rates[0])
-        .collect();
-    let is_faster = counted.len() >= MIN_ROUNDS && counted.iter().all(|ratio| *ratio > 1.0);
-    (is_faster && median(counted) >= MIN_GAIN).then(|| calls.medians()[0])
+    let rounds = calls.rounds.iter().zip(&ring.rounds);
+    let ratios: Vec<f64> = rounds.map(|(calls, ring)| calls.rates[0] / ring.rates[0]).collect();
+    let counts = |round: &usize| !disturbed.iter().any(|rounds| rounds[*round]);
+    let counted: Vec<f64> = (0..ratios.len()).filter(counts).map(|round| ratios[round]).collect();
+    let is_faster = counted.len() >= MIN_ROUNDS
+        && counted.iter().all(|ratio| *ratio > 1.0)
+        && median(counted) >= MIN_GAIN;
+    (is_faster || rounds_far_ahead(&ratios).is_some()).then(|| calls.medians()[0])
+}
+
+/// The number of rounds in which the ratio is at least [`FAR_AHEAD`], if they are enough.
+fn rounds_far_ahead(ratios: &[f64]) -> Option<usize> {
+    let ahead = ratios.iter().filter(|ratio| **ratio >= FAR_AHEAD).count();
+    (ahead >= MIN_ROUNDS && ratios.len() - ahead <= ratios.len() / 5).then_some(ahead)
 }
 
 /// True if no read has failed.
@@ -127,9 +134,7 @@ fn advantage(queue: &QueueSamples, taken: &QueueSamples) -> Option<Advantage> {
     if rounds >= MIN_ROUNDS && is_faster() && loses_nowhere(&counted) {
         return Some(Advantage::EachRound(rounds));
     }
-    let ahead = means(&ratios).iter().filter(|mean| **mean >= FAR_AHEAD).count();
-    let is_ahead = ahead >= MIN_ROUNDS && ratios.len() - ahead <= ratios.len() / 5;
-    (is_ahead && loses_nowhere(&ratios)).then_some(Advantage::Ahead(ahead))
+    rounds_far_ahead(&means(&ratios)).filter(|_| loses_nowhere(&ratios)).map(Advantage::Ahead)
 }
 
 /// The geometric mean over the depths, in each round.
@@ -189,9 +194,10 @@ pub(crate) fn reason(queues: &[QueueSamples], choice: &Choice) -> String {
         ),
         None if is_behind => write!(
             text,
-            "; another queue must be {:.0} % faster, in each of {MIN_ROUNDS} undisturbed rounds or more, and slower at \
-             no depth",
-            100.0 * (MIN_GAIN - 1.0)
+            "; another queue must be {:.0} % faster, in each of {MIN_ROUNDS} undisturbed rounds or more, or {FAR_AHEAD} \
+             times as fast in four of five, and at no depth slower by more than {:.0} %",
+            100.0 * (MIN_GAIN - 1.0),
+            100.0 * (1.0 - MAX_LOSS),
         ),
         None => Ok(()),
     };

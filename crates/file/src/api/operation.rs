@@ -25,7 +25,7 @@ use crate::state::lock::FileState;
 /// An operation of a file that has not started: await it, or pass it to [`Tokens::start`](crate::Tokens::start). `R` is its output.
 ///
 /// If the reactor has to give the operation up (the kernel takes no requests at all), or the operation's own code
-/// panics, the result is EIO, with an empty value ([`IoBuf::lost`]) in place of the memory. In the child of a fork, an
+/// panics, the result is ENOTRECOVERABLE, with an empty value ([`IoBuf::lost`]) in place of the memory. In the child of a fork, an
 /// operation that the parent started ends in the same way, with ECHILD.
 ///
 /// # Cancellation

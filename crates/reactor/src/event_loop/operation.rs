@@ -563,7 +563,7 @@ impl Operation {
         }
     }
 
-    /// The body has panicked: the requester gets EIO. The operation stays in the epoch until none of its requests is in
+    /// The body has panicked: the requester gets ENOTRECOVERABLE. The operation stays in the epoch until none of its requests is in
     /// flight.
     #[cold]
     #[inline(never)]
@@ -582,7 +582,7 @@ impl Operation {
             issued: self.issued.clone(),
             ended: false,
         };
-        operation.end(Payload::Length(0), Err(Errno::IO));
+        operation.end(Payload::Length(0), Err(Errno::NOTRECOVERABLE));
     }
 
     /// Sets the result of a failed operation: the reason of the cancel instead of ECANCELED, and issued if any of its

@@ -275,8 +275,14 @@ fn a_queue_that_disturbs_itself_in_every_round_loses() {
     // AIO is ahead of the ring, and calls of AIO.
     queues.push(eleven(&steady(Aio, [370.0, 415.0])));
     assert_eq!(chosen(&queues), Sync);
-    assert_eq!(chosen(&[ring.clone(), steady(Sync, [427.0, 370.0])]), Ring, "it loses at a depth");
-    assert_eq!(chosen(&[ring, steady(Sync, [130.0, 427.0])]), Ring, "so little may be noise");
+    // It loses at a depth; alone, reads are still calls.
+    let queues = [ring.clone(), steady(Sync, [427.0, 370.0])];
+    assert_eq!(chosen(&queues), Ring);
+    assert_eq!(rate_of_calls(&queues), Some(427_000.0));
+    // So little may be noise.
+    let queues = [ring, steady(Sync, [130.0, 427.0])];
+    assert_eq!(chosen(&queues), Ring);
+    assert_eq!(rate_of_calls(&queues), None);
 }
 
 #[test]
@@ -291,6 +297,24 @@ fn the_margins_are_those_of_the_rule() {
     assert_eq!(against_ring([94.0, 900.0]), Ring);
     // The loss by staying with the ring is at most a tenth at one depth.
     assert_eq!(against_ring([100.0, 440.0]), Ring);
+    // With disturbed rounds.
+    let disturbed = |rounds: usize, behind: usize, rates: [f64; 2]| {
+        let mut queues = [ring(), steady(Aio, rates)];
+        for queue in &mut queues {
+            queue.rounds.resize(rounds, queue.rounds[0]);
+            queue.rounds.iter_mut().for_each(|round| round.is_disturbed = true);
+        }
+        let rounds_of_ring = queues[0].rounds.clone();
+        queues[1].rounds[..behind].copy_from_slice(&rounds_of_ring[..behind]);
+        chosen(&queues)
+    };
+    assert_eq!(disturbed(5, 0, [151.0, 601.0]), Aio);
+    assert_eq!(disturbed(5, 0, [149.0, 599.0]), Ring);
+    assert_eq!(disturbed(5, 0, [300.0, 382.0]), Aio);
+    assert_eq!(disturbed(5, 0, [300.0, 378.0]), Ring);
+    assert_eq!(disturbed(4, 0, [190.0, 790.0]), Ring);
+    assert_eq!(disturbed(6, 1, [190.0, 790.0]), Aio);
+    assert_eq!(disturbed(6, 2, [190.0, 790.0]), Ring);
 }
 
 #[test]
