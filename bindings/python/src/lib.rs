@@ -28,9 +28,6 @@ mod volume;
 // Files: reads, writes, and everything by offset.
 mod file;
 
-// What is open of a file.
-mod handle;
-
 // Reads and writes of whole buffers.
 mod transfer;
 
@@ -40,8 +37,8 @@ mod event_loop;
 // Reads of many ranges into one buffer.
 mod ranges;
 
-// The checks of every call, and panics as errors.
-mod guard;
+// What is open of a file.
+mod handle;
 
 // Paths in a volume.
 mod path;
@@ -51,6 +48,9 @@ mod stat;
 
 // The reactor of a thread, and waits on it.
 mod thread_reactor;
+
+// The checks of every call, and panics as errors.
+mod guard;
 
 // Memory of Python objects as memory of requests.
 mod memory;
