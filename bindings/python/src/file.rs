@@ -21,7 +21,7 @@ use crate::stat::stat_result;
 #[cfg(debug_assertions)]
 use crate::thread_reactor::thread_reactor;
 use crate::thread_reactor::wait;
-use crate::transfer::{append_op, read_fully, write_fully, write_op};
+use crate::transfer::{AppendOp, append_op, read_fully, write_fully, write_op};
 
 /// Cached bytes that are copied while the GIL is held: to release it takes longer.
 const MAX_COPY_WITH_GIL: usize = 64 << 10;
@@ -82,6 +82,23 @@ impl File {
     /// Does the work of a call without the GIL.
     fn detached<T: Send>(&self, py: Python<'_>, work: impl FnOnce() -> T + Send) -> PyResult<T> {
         self.handle.guard().call_detached(py, work)
+    }
+
+    /// An append of all of a buffer, with the buffer's memory.
+    fn begin_append(
+        &self,
+        py: Python<'_>,
+        data: &Bound<'_, PyAny>,
+        durable: bool,
+    ) -> PyResult<(AppendOp, Memory)> {
+        let (file, memory) = (self.handle.file()?, Memory::readable(data)?);
+        match append_op(&file, &memory, durable) {
+            Ok(op) => Ok((op, memory)),
+            Err(error) => {
+                memory.give_back(py);
+                Err(error)
+            }
+        }
     }
 
     fn read_into_memory(
@@ -214,14 +231,7 @@ impl File {
     /// Appends a buffer of at most 1 GiB, and returns its offset. Appends of several threads never overlap.
     #[pyo3(signature = (data, *, durable = false))]
     fn append(&self, py: Python<'_>, data: &Bound<'_, PyAny>, durable: bool) -> PyResult<u64> {
-        let (file, memory) = (self.handle.file()?, Memory::readable(data)?);
-        let op = match append_op(&file, &memory, durable) {
-            Ok(op) => op,
-            Err(error) => {
-                memory.give_back(py);
-                return Err(error);
-            }
-        };
+        let (op, memory) = self.begin_append(py, data, durable)?;
         // With the buffer, which is memory in use, until it is dropped here.
         let offset = self.detached(py, || wait(op)).map(|(offset, _)| offset);
         memory.give_back(py);
@@ -333,14 +343,7 @@ impl File {
         data: &Bound<'_, PyAny>,
         durable: bool,
     ) -> PyResult<u64> {
-        let (file, memory) = (self.handle.file()?, Memory::readable(data)?);
-        let op = match append_op(&file, &memory, durable) {
-            Ok(op) => op,
-            Err(error) => {
-                memory.give_back(py);
-                return Err(error);
-            }
-        };
+        let (op, _) = self.begin_append(py, data, durable)?;
         event_loop::start(async move { op.await.0 }, Value::Number, &self.handle)
     }
 

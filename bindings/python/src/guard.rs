@@ -50,12 +50,6 @@ impl Guard {
         catch(work).ok_or_else(|| self.poison())
     }
 
-    /// Refuses all further calls, since one has panicked. Returns their error.
-    pub(crate) fn poison(&self) -> PyErr {
-        self.is_poisoned.store(true, Ordering::Relaxed);
-        self.unrecoverable()
-    }
-
     /// The same without the GIL.
     pub(crate) fn call_detached<T: Send>(
         &self,
@@ -63,6 +57,12 @@ impl Guard {
         work: impl FnOnce() -> T + Send,
     ) -> PyResult<T> {
         py.detach(|| self.call(work))
+    }
+
+    /// Refuses all further calls, since one has panicked. Returns their error.
+    pub(crate) fn poison(&self) -> PyErr {
+        self.is_poisoned.store(true, Ordering::Relaxed);
+        self.unrecoverable()
     }
 
     fn unrecoverable(&self) -> PyErr {

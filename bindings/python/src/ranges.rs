@@ -181,7 +181,7 @@ impl InFlight<'_> {
     }
 
     fn reap(&mut self, min: usize) -> Result<(), Errno> {
-        // Another operation of the thread that panics does so here, and has ENOTRECOVERABLE as its own result.
+        // The wait runs other operations of the thread, too. If one of them panics, the wait goes on.
         let mut waits = (0..MAX_PANICS).map(|_| {
             let waited = catch(|| self.reactor.reap(min, None, &mut self.ended));
             waited.or((!self.ended.is_empty()).then_some(Ok(())))

@@ -53,8 +53,8 @@ pub(crate) fn wait<R: OpOutput>(op: FileOp<R>) -> R {
     match thread_reactor() {
         Ok(reactor) => {
             let mut op = pin!(op);
-            // An operation that panics on the reactor panics here, whoever waits for it, and has ENOTRECOVERABLE as its
-            // own result.
+            // The wait runs all operations of the thread. If one of them panics, its own result is ENOTRECOVERABLE, and the
+            // wait goes on.
             let waits = (0..MAX_PANICS).find_map(|_| catch(|| reactor.block_on(op.as_mut())));
             let output = waits.unwrap_or_else(|| reactor.block_on(op));
             settle(&reactor);

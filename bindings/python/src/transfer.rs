@@ -55,11 +55,14 @@ pub(crate) fn write_op(
     if durable { file.write_durably(buffer, at) } else { file.write_at(buffer, at) }
 }
 
+/// Returns the offset, and the buffer.
+pub(crate) type AppendOp = FileOp<(Result<u64, Errno>, uringfs::Buffer)>;
+
 pub(crate) fn append_op(
     file: &uringfs::File,
     memory: &Memory,
     durable: bool,
-) -> PyResult<FileOp<(Result<u64, Errno>, uringfs::Buffer)>> {
+) -> PyResult<AppendOp> {
     if memory.len() > MAX_LENGTH {
         return Err(PyValueError::new_err(format!("{} bytes are over 1 GiB", memory.len())));
     }

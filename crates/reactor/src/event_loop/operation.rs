@@ -563,8 +563,8 @@ impl Operation {
         }
     }
 
-    /// The body has panicked: the requester gets ENOTRECOVERABLE. The operation stays in the epoch until none of its requests is in
-    /// flight.
+    /// The body has panicked: the requester gets ENOTRECOVERABLE. The operation stays in the epoch until none of its
+    /// requests is in flight.
     #[cold]
     #[inline(never)]
     fn abandon(&mut self) {
