@@ -184,6 +184,22 @@ fn trims_free_the_blocks_of_a_file_in_a_volume() {
 }
 
 #[test]
+fn a_run_has_closed_its_volumes_when_it_ends() {
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let image = folder.path().join("image");
+    let options = uringfs::FormatOptions::new().size(64 << 20);
+    drop(uringfs::Volume::create(&image, &options).unwrap());
+    let target = format!("{}:/file", image.display());
+    // Every block is in the page cache only when the last handle of the file is dropped.
+    let keys = "rw=write\nbs=64k\nsize=8m\ndirect=0\nbuffered.cache_bytes=33554432\n";
+    for _ in 0..8 {
+        let results = try_job(EngineKind::Uringfs, &target, keys, Overwrite::Allow).unwrap();
+        assert_eq!(results.failures(), [] as [&str; 0]);
+        uringfs::Volume::open(&image).unwrap().close().unwrap();
+    }
+}
+
+#[test]
 fn verify_only_needs_no_overwrite_and_finds_what_changed() {
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     for kind in engines() {

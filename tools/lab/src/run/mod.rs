@@ -85,25 +85,39 @@ impl Run<'_> {
         // Before the first byte, and below what has been created.
         plan.claim()?;
         let volumes = plan.open_volumes()?;
-        let mut created = match plan.lay_out(&volumes, self.stop, self.progress) {
+        let results = self.run_on(&plan, &volumes, dumps);
+        let closed = volumes.close();
+        let results = results?;
+        closed?;
+        Ok(results)
+    }
+
+    /// Lays the files out, runs the jobs, and removes the files that are to be removed.
+    fn run_on(
+        &self,
+        plan: &Plan,
+        volumes: &Volumes,
+        dumps: Option<StatusDumps<'_>>,
+    ) -> Result<Results, Error> {
+        let mut created = match plan.lay_out(volumes, self.stop, self.progress) {
             Err(error) if error.kind() == ErrorKind::Interrupted => CreatedFiles::default(),
             created => created?,
         };
-        let results = match plan.claim().and_then(|()| self.run_planned(&plan, &volumes, dumps)) {
+        let results = match plan.claim().and_then(|()| self.run_planned(plan, volumes, dumps)) {
             Ok(results) => results,
             Err(error) => {
-                created.remove(&volumes);
+                created.remove(volumes);
                 return Err(error);
             }
         };
         let incomplete = self.stop.load(Ordering::Relaxed);
         for thread in &plan.threads {
             if self.set.jobs[thread.job].options.unlink {
-                thread.targets.iter().for_each(|target| created.remove_one(target, &volumes));
+                thread.targets.iter().for_each(|target| created.remove_one(target, volumes));
             }
         }
         if incomplete || results.exit_code() == 2 {
-            created.remove(&volumes);
+            created.remove(volumes);
         }
         Ok(match results {
             Results::Ours(mut outcome) => {

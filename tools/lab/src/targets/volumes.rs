@@ -129,6 +129,18 @@ impl Volumes {
         laid_out.map_err(|errno| failed(errno.into()))
     }
 
+    /// Closes all volumes, with what is still in page caches. They can be opened again after that.
+    ///
+    /// # Errors
+    /// Something is not durable, or a volume is still in use. All others are closed nevertheless.
+    pub fn close(self) -> Result<(), Error> {
+        let close = |(path, volume): (PathBuf, Volume)| {
+            let failed = |error| Error::run(format!("closing {}", path.display())).because(error);
+            volume.close().map_err(failed)
+        };
+        self.0.into_iter().map(close).fold(Ok(()), Result::and)
+    }
+
     /// Removes a file.
     ///
     /// # Errors
