@@ -184,18 +184,26 @@ fn trims_free_the_blocks_of_a_file_in_a_volume() {
 }
 
 #[test]
-fn a_run_has_closed_its_volumes_when_it_ends() {
+fn a_job_reads_what_the_one_before_has_left_in_its_page_cache() {
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let image = folder.path().join("image");
     let options = uringfs::FormatOptions::new().size(64 << 20);
     drop(uringfs::Volume::create(&image, &options).unwrap());
-    let target = format!("{}:/file", image.display());
-    // Every block is in the page cache only when the last handle of the file is dropped.
-    let keys = "rw=write\nbs=64k\nsize=8m\ndirect=0\nbuffered.cache_bytes=33554432\n";
-    for _ in 0..8 {
-        let results = try_job(EngineKind::Uringfs, &target, keys, Overwrite::Allow).unwrap();
-        assert_eq!(results.failures(), [] as [&str; 0]);
-        uringfs::Volume::open(&image).unwrap().close().unwrap();
+    let in_volume = format!("{}:/file", image.display());
+    let plain = folder.path().join("file").display().to_string();
+    let keys = "bs=64k\nsize=8m\nverify=crc32c\ndevice.queue=ring\n";
+    let cached = "direct=0\nbuffered.cache_bytes=33554432\n";
+    for target in [&in_volume, &plain] {
+        // Every block is in the page cache only when the job ends, and when the run ends.
+        for round in 0..8 {
+            let keys = format!(
+                "{keys}{cached}rw=write\ndo_verify=0\n\
+                 [two]\nfilename={target}\n{keys}rw=read\nstonewall\n\
+                 [three]\nfilename={target}\n{keys}{cached}rw=write\ndo_verify=0\nstonewall\n"
+            );
+            let results = try_job(EngineKind::Uringfs, target, &keys, Overwrite::Allow).unwrap();
+            assert_eq!(results.failures(), [] as [&str; 0], "{target}: round {round}");
+        }
     }
 }
 

@@ -203,6 +203,17 @@ impl Engine for Uringfs {
     }
 }
 
+/// Writes back what is in the page cache, so that a later job that opens the same file or device reads it. As at a close of a
+/// file of the kernel's, an error is not reported: a job with `end_fsync=1` gets it.
+impl Drop for Uringfs {
+    fn drop(&mut self) {
+        let is_buffered = |file: &&File| file.is_buffered() && !file.geometry().read_only;
+        for file in self.files.iter().filter(is_buffered) {
+            let _ = self.reactor.block_on(file.sync_data());
+        }
+    }
+}
+
 /// Drops the cached data of a file, if it has a cache.
 fn drop_cached(reactor: &Reactor, file: &File) -> Result<(), Errno> {
     reactor.block_on(file.advise(Advice::DoNotNeed, 0, file.len().next_multiple_of(1 << 20)))
