@@ -39,6 +39,9 @@ class Recording:
 
     def write(self, folder, table, targets=""):
         path = pathlib.Path(folder) / f"{table}.json"
+        if all("problem" in figure for figure in self.figures):
+            print(f"nothing was measured: {path} is as it was")
+            return
         text = json.dumps({**self.head, "targets": targets, "figures": self.figures}, indent=1)
         # Lists of numbers on one line each.
         text = re.sub(r"\[\s*([-\d.e,\s]+?)\s*\]", lambda found: f"[{' '.join(found[1].split())}]", text)
