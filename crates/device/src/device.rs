@@ -51,8 +51,8 @@ impl Drop for Handle {
 
 impl Device {
     /// Opens the block device, NVMe namespace (`/dev/ng0n1`) or ordinary file `path`, or the export of an NBD server
-    /// whose URI `path` is: see [`NbdTarget`](crate::backend::nbd::NbdTarget). A file whose name looks like a URI is
-    /// opened as `./nbd:...`.
+    /// or image of Ceph's RBD whose URI `path` is: see [`RemoteTarget`](crate::backend::RemoteTarget). A file whose name
+    /// looks like a URI is opened as `./nbd:...`.
     ///
     /// # Errors
     /// The error of opening it or of reading its geometry, with the path.
@@ -90,7 +90,7 @@ impl Device {
         Device::from_backend(Box::new(backend))
     }
 
-    fn from_backend(backend: Box<dyn Backend>) -> io::Result<Device> {
+    pub(crate) fn from_backend(backend: Box<dyn Backend>) -> io::Result<Device> {
         let core = Arc::new(DeviceInner::new(backend)?);
         Ok(Device { handle: Arc::new(Handle { core, _raw_use: None }) })
     }

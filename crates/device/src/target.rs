@@ -1,6 +1,7 @@
 //! The name of a device in the program's arguments and in job files:
-//! `PATH`, `memory:SIZE`, `null:SIZE`, `nbd+unix:///NAME?socket=PATH`, `nbd://HOST[:PORT]/NAME` or
-//! `sim:SIZE[,OPTION=VALUE...]`. [`parse_size`] defines the form of SIZE, [`NbdTarget`] that of the URIs.
+//! `PATH`, `memory:SIZE`, `null:SIZE`, `nbd+unix:///NAME?socket=PATH`, `nbd://HOST[:PORT]/NAME`,
+//! `rbd:POOL[/NAMESPACE]/IMAGE[@SNAPSHOT]` or `sim:SIZE[,OPTION=VALUE...]`. [`parse_size`] defines the form of SIZE,
+//! [`RemoteTarget`] that of the URIs.
 //!
 //! Options of `sim`: `latency=80us` or `latency=50us-1ms`, `units=64`, `seed=7`,
 //! `block=512`, `cache=none|fua|dsync|volatile`, `flush=kept|broken`, `record=on|off`,
@@ -16,8 +17,8 @@ use std::time::Duration;
 use uringfs_errno::Errno;
 
 use crate::backend::memory::Memory;
-use crate::backend::nbd::{Nbd, NbdTarget};
 use crate::backend::null::Null;
+use crate::backend::remote::RemoteTarget;
 use crate::backend::sim::{
     Fault, FlushMode, MAX_LATENCY, MAX_UNITS, Recording, Rule, Sim, SimOptions, When, WriteCache,
 };
@@ -35,8 +36,8 @@ pub enum Target {
     Memory(u64),
     /// A device of this many bytes that stores nothing.
     Null(u64),
-    /// An export of an NBD server.
-    Nbd(NbdTarget),
+    /// An export of an NBD server, or an image of Ceph's RBD.
+    Remote(RemoteTarget),
     /// A simulated device, with its fault rules.
     Sim(SimOptions, Vec<Rule>),
 }
@@ -45,7 +46,7 @@ impl Target {
     /// The size in bytes of a target that is its own description.
     pub fn virtual_size(&self) -> Option<u64> {
         match self {
-            Target::Path(_) | Target::Nbd(_) => None,
+            Target::Path(_) | Target::Remote(_) => None,
             Target::Memory(size) | Target::Null(size) => Some(*size),
             Target::Sim(options, _) => Some(options.bytes()),
         }
@@ -60,7 +61,7 @@ impl Target {
             Target::Path(path) => Device::open(path, access),
             Target::Memory(size) => Device::new(Memory::new(*size)?),
             Target::Null(size) => Device::new(Null::new(*size)),
-            Target::Nbd(target) => Device::new(Nbd::open(target, access)?),
+            Target::Remote(target) => Device::from_backend(target.open(access)?),
             Target::Sim(options, rules) => {
                 let sim = Sim::new(options.clone());
                 for rule in rules {
@@ -77,8 +78,8 @@ impl FromStr for Target {
 
     fn from_str(text: &str) -> io::Result<Target> {
         let with_target = |what: String| invalid(format!("target '{text}': {what}"));
-        if let Some(parsed) = NbdTarget::parse(text) {
-            return parsed.map(Target::Nbd).map_err(with_target);
+        if let Some(parsed) = RemoteTarget::parse(text) {
+            return parsed.map(Target::Remote).map_err(with_target);
         }
         match text.split_once(':') {
             Some(("memory", size)) => {
@@ -100,7 +101,7 @@ impl fmt::Display for Target {
             Target::Path(path) => write!(out, "{}", path.display()),
             Target::Memory(size) => write!(out, "memory:{size}"),
             Target::Null(size) => write!(out, "null:{size}"),
-            Target::Nbd(target) => write!(out, "{target}"),
+            Target::Remote(target) => write!(out, "{target}"),
             Target::Sim(options, _) => write!(out, "{options}"),
         }
     }
@@ -240,7 +241,7 @@ mod tests {
         assert!(matches!("null:4KiB".parse(), Ok(Target::Null(4096))));
         assert!(matches!("null:512kB".parse(), Ok(Target::Null(512_000))));
         let uri = "nbd://[::1]/n%20m?timeout=5";
-        assert!(matches!(uri.parse(), Ok(Target::Nbd(target)) if target.to_string() == uri));
+        assert!(matches!(uri.parse(), Ok(Target::Remote(target)) if target.to_string() == uri));
         let sim: Target = "sim:1m,latency=80us,units=64,seed=7".parse().unwrap();
         assert_eq!(sim.to_string(), "sim, 1048576 bytes, seed 7, 64 units, latency 80µs");
         let sim = "sim:1m,latency=10us-2ms,cache=none,block=4k,errors=100,short=9,flush=broken";

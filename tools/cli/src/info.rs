@@ -18,7 +18,7 @@ use uringfs_lab::Error;
 /// The arguments of the command.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// A file, a block device, an NVMe namespace (/dev/ng0n1), a URI of an NBD server's export, memory:SIZE, null:SIZE or sim:SIZE,OPTION=VALUE...
+    /// A file, a block device, an NVMe namespace (/dev/ng0n1), a URI of an NBD server's export, an image of Ceph's RBD (rbd:POOL/IMAGE), memory:SIZE, null:SIZE or sim:SIZE,OPTION=VALUE...
     target: String,
 
     /// Print JSON
@@ -76,7 +76,7 @@ impl TargetReport {
         let reactor = Reactor::new(ReactorOptions::default()).map_err(input_error)?;
         let (queue, queue_reason) = reactor.queue_of(&device).map_err(input_error)?;
         let calibration = reactor.calibration_of(&device);
-        let is_stored = matches!(target, Target::Path(_) | Target::Nbd(_));
+        let is_stored = matches!(target, Target::Path(_) | Target::Remote(_));
         let has_volume = is_stored && holds_volume(&device);
         let (description, geometry) = (device.description(), device.geometry().clone());
         let properties = device.properties().into_iter();

@@ -35,8 +35,8 @@ use std::process::ExitCode;
 use uringfs_lab::Error;
 
 /// What the arguments of most commands mean.
-const TARGETS: &str = "A TARGET is a file, a block device, or the URI of an NBD server's export, nbd+unix:///NAME?socket=PATH \
-                       or nbd://HOST[:PORT]/NAME. TARGET:/path is a path in the volume there.";
+const TARGETS: &str = "A TARGET is a file, a block device, the URI of an NBD server's export, nbd+unix:///NAME?socket=PATH \
+                       or nbd://HOST[:PORT]/NAME, or an image of Ceph's RBD, rbd:POOL/IMAGE. TARGET:/path is a path in the volume there.";
 
 /// Named files on a block device or in one ordinary file, at the device's own speed.
 #[derive(Parser)]

@@ -1,5 +1,5 @@
 //! The back ends: an ordinary [`mod@file`], a [`block`] device, a namespace of an NVMe device ([`nvme`]), [`memory`],
-//! nothing ([`null`]), an export of an NBD server ([`nbd`]), a simulated device ([`sim`]).
+//! nothing ([`null`]), an export of an NBD server ([`nbd`]), an image of Ceph's RBD ([`rbd`]), a simulated device ([`sim`]).
 
 // Opens the file or block device of a path.
 pub(crate) mod open;
@@ -15,12 +15,20 @@ pub mod memory;
 pub mod null;
 // An export of an NBD server.
 pub mod nbd;
+// An image of Ceph's RBD.
+pub mod rbd;
 // A simulated device.
 pub mod sim;
 // The users of a device: mounts, swap, devices above it.
 pub mod in_use;
 // The format of a device, by its magic numbers.
 pub mod signature;
+// What an export or an image is called.
+pub(crate) mod remote;
+// Percent-encoding in URIs.
+mod percent;
+// Steps of requests that need no server.
+mod without_device;
 // Error messages for paths that cannot be opened.
 mod open_error;
 // Moves bytes through a descriptor.
@@ -33,4 +41,5 @@ mod sysfs;
 pub(crate) mod size;
 
 pub use open::open;
+pub use remote::RemoteTarget;
 pub use size::parse_size;

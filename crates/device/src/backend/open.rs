@@ -1,4 +1,4 @@
-//! Opens the file, block device or NVMe namespace of a path, or the export of a URI.
+//! Opens the file, block device or NVMe namespace of a path, or the export or image of a URI.
 
 use std::io;
 use std::path::Path;
@@ -7,20 +7,21 @@ use std::time::Instant;
 
 use uringfs_errno::Errno;
 
-use super::nbd::{Nbd, NbdTarget};
 use super::open_error::{IN_USE_TIMEOUT, open_error};
+use super::remote::RemoteTarget;
 use super::{block, file, in_use, nvme};
 use crate::interface::backend::{Access, Backend};
 
-/// The back end of the block device, NVMe namespace or ordinary file `path`, or of the URI of an NBD server's export. Refuses
+/// The back end of the block device, NVMe namespace or ordinary file `path`, or of the URI of an NBD server's export or
+/// of an image of RBD. Refuses
 /// to open for writing what is mounted, swap, or used by the kernel in another way, and also a file that backs a loop device
 /// which is used in such a way (see [`in_use`]).
 ///
 /// # Errors
 /// In one line why it cannot be opened, with the path and what to do.
 pub fn open(path: &Path, access: Access) -> io::Result<Box<dyn Backend>> {
-    if let Some(target) = NbdTarget::from_path(path) {
-        return Ok(Box::new(Nbd::open(&target?, access)?));
+    if let Some(target) = RemoteTarget::from_path(path) {
+        return target?.open(access);
     }
     let metadata = std::fs::metadata(path).map_err(|error| match Errno::from_io_error(&error) {
         Some(errno) => open_error(path, access, errno),

@@ -4,7 +4,9 @@
 
 #![allow(dead_code)] // each test uses its own part
 
+pub mod ceph;
 pub mod loop_device;
+pub mod model;
 pub mod nbd_peer;
 pub mod nbd_server;
 pub mod random;

@@ -5,7 +5,7 @@
 //! not opened under both names. If the volume's device is only a part of the device below it, as a
 //! partition is of its disk, the lock on the lower one is shared: it excludes only openers of the whole.
 //!
-//! A device without a descriptor, such as an export of an NBD server, has a lock by its name instead.
+//! A device without a descriptor, such as an export of an NBD server or an image of RBD, has a lock by its name instead.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -15,8 +15,8 @@ use parking_lot::Mutex;
 use rustix::fs::{
     FileType, FlockOperation, Mode, OFlags, Stat, flock, fstat, major, minor, open, stat,
 };
+use uringfs_device::backend::RemoteTarget;
 use uringfs_device::backend::in_use::backing_stores;
-use uringfs_device::backend::nbd::NbdTarget;
 use uringfs_device::backend::nvme::block_device_of;
 use uringfs_device::{Device, DeviceIndex, DeviceUse, Errno, UseKind};
 use uringfs_reactor::ForkDetector;
@@ -192,7 +192,7 @@ impl Drop for DeviceLock {
 /// # Errors
 /// `Refused` (EBUSY).
 pub(crate) fn require_closed(path: &Path) -> Result<(), Error> {
-    if NbdTarget::from_path(path).is_some() {
+    if RemoteTarget::from_path(path).is_some() {
         return Holder::find(path)
             .map_or(Ok(()), |holder| Err(open_elsewhere(VOLUME, Some(&holder))));
     }
@@ -363,8 +363,8 @@ impl Holder {
     /// namespace that uses this library.
     pub fn find(path: impl AsRef<Path>) -> Option<Holder> {
         let path = path.as_ref();
-        if let Some(target) = NbdTarget::from_path(path) {
-            let name = target.ok()?.canonical().to_string();
+        if let Some(target) = RemoteTarget::from_path(path) {
+            let name = target.ok()?.lock_name()?;
             return named_lock::holder(&name).map(|holder| Holder::new(holder.process, name));
         }
         let block_path = block_device_of(path);

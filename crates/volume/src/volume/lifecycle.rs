@@ -104,7 +104,8 @@ impl Volume {
 }
 
 impl VolumeOptions {
-    /// Opens the volume in a file, on a block device, or on the export of an NBD server: see [`Device::open`].
+    /// Opens the volume in a file, on a block device, on the export of an NBD server, or on an image of Ceph's RBD:
+    /// see [`Device::open`].
     ///
     /// # Errors
     /// ENOENT and other errors of opening the path; as [`Self::open_on`].

@@ -10,7 +10,7 @@ use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use uringfs::device::backend::nbd::NbdTarget;
+use uringfs::device::backend::RemoteTarget;
 use uringfs::{Error as VolumeError, ErrorKind as VolumeErrorKind};
 use uringfs_lab::Error;
 
@@ -42,13 +42,12 @@ impl VolumePath {
 
     pub(super) fn split(argument: &OsStr) -> Result<Self, Error> {
         let bytes = argument.as_bytes();
-        let separator =
-            bytes.iter().position(|byte| *byte == SEPARATOR).or_else(
-                || match NbdTarget::uri_length(bytes) {
-                    Some(length) => (length < bytes.len()).then_some(length),
-                    None => bytes.windows(2).rposition(|pair| pair == b":/"),
-                },
-            );
+        let separator = bytes.iter().position(|byte| *byte == SEPARATOR).or_else(|| {
+            match RemoteTarget::uri_length(bytes) {
+                Some(length) => (length < bytes.len()).then_some(length),
+                None => bytes.windows(2).rposition(|pair| pair == b":/"),
+            }
+        });
         let (target, path) = match separator {
             Some(at) => (&bytes[..at], &bytes[at + 1..]),
             None => (bytes.strip_suffix(b":").unwrap_or(bytes), &b"/"[..]),

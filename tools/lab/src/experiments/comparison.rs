@@ -198,7 +198,7 @@ impl Maker<'_> {
     /// The bare ring, which cannot reach a file in a volume, on the raw bytes of the volume.
     fn raw_volume(&self) -> Option<NamedSide> {
         match &self.target {
-            Target::InVolume(file) if !file.is_on_export() => {
+            Target::InVolume(file) if !file.is_remote() => {
                 Some(NamedSide::new("bare ring, raw volume", EngineKind::Ring, &[]))
             }
             _ => None,

@@ -68,7 +68,7 @@ fn inspect_in_volume(
 ) -> Result<TargetInfo, Error> {
     let volume = Target::Path(file.volume.clone());
     let is_missing = || Ok(inspect_path(&volume, &file.volume, writes)? == TargetInfo::Missing);
-    if !file.is_on_export() && is_missing()? {
+    if !file.is_remote() && is_missing()? {
         return Err(Error::input(format!("{volume} does not exist; create it with uringfs mkfs")));
     }
     volumes.open(&file.volume, uringfs::device::Access::Read)?;
@@ -173,7 +173,7 @@ fn inspect_virtual(name: &str, writes: bool) -> Result<TargetInfo, Error> {
     use uringfs::device::Access;
     let input_error = |error: std::io::Error| Error::input(error.to_string());
     let target = name.parse::<DeviceTarget>().map_err(input_error)?;
-    if let DeviceTarget::Nbd(_) = target {
+    if let DeviceTarget::Remote(_) = target {
         let access = if writes { Access::ReadWrite } else { Access::Read };
         let device = target.open(access).map_err(input_error)?;
         let geometry = device.geometry();

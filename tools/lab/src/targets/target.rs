@@ -7,7 +7,7 @@ use std::fmt;
 use std::fs::File;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use uringfs::device::backend::nbd::NbdTarget;
+use uringfs::device::backend::RemoteTarget;
 
 /// A target of I/O.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -44,7 +44,7 @@ pub struct Access {
 impl Target {
     /// Parses one name. `TARGET:/path` is a file in a volume if TARGET is a volume, or a URI.
     pub fn parse(name: &str) -> Self {
-        if let Some(length) = NbdTarget::uri_length(name.as_bytes())
+        if let Some(length) = RemoteTarget::uri_length(name.as_bytes())
             && length < name.len()
         {
             return Self::InVolume(VolumeFile::new(&name[..length], &name[length + 1..]));
@@ -149,9 +149,9 @@ fn is_virtual(name: &str) -> bool {
     ["null:", "memory:", "sim:"].iter().any(|prefix| name.starts_with(prefix)) || is_uri(name)
 }
 
-/// Whether a name is the URI of an export, or that of a file in the volume on one.
+/// Whether a name is the URI of an export or image, or that of a file in the volume on one.
 fn is_uri(name: &str) -> bool {
-    NbdTarget::uri_length(name.as_bytes()).is_some()
+    RemoteTarget::uri_length(name.as_bytes()).is_some()
 }
 
 /// The targets of a list of names. A name that begins with a slash and follows the name of a volume is a

@@ -6,7 +6,7 @@ use crate::Error;
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use uringfs::device::backend::nbd::NbdTarget;
+use uringfs::device::backend::RemoteTarget;
 use uringfs::device::backend::nvme::is_namespace;
 use uringfs::{Error as VolumeError, ErrorKind as VolumeErrorKind};
 
@@ -25,9 +25,9 @@ impl VolumeFile {
         Self { volume: volume.into(), path: Path::new("/").join(path) }
     }
 
-    /// Whether the volume is on an export of an NBD server.
-    pub(crate) fn is_on_export(&self) -> bool {
-        NbdTarget::uri_length(self.volume.as_os_str().as_bytes()).is_some()
+    /// Whether the volume is on an export of an NBD server, or on an image of RBD.
+    pub(crate) fn is_remote(&self) -> bool {
+        RemoteTarget::uri_length(self.volume.as_os_str().as_bytes()).is_some()
     }
 
     /// The error of a volume operation on this file: bad input if the volume refused it, else a failed run.

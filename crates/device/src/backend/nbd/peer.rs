@@ -8,9 +8,10 @@ use uringfs_errno::Errno;
 use uringfs_nbd_protocol::handshake::export_flags;
 use uringfs_ring::ForkDetector;
 
+use super::super::without_device::without_device;
 use super::export::Export;
 use crate::geometry::Geometry;
-use crate::request::{Op, Request};
+use crate::request::Request;
 
 /// A server, and the export that the first connection has found there.
 pub(super) struct Peer {
@@ -90,33 +91,10 @@ impl Peer {
 
     /// The result of a step of `request`, if no server is needed for it.
     pub(super) fn check(&self, request: &Request) -> Option<Result<u32, Errno>> {
-        let geometry = &self.geometry;
-        let block_size = u64::from(geometry.block_size);
-        let length = request.remaining();
-        if request.is_cancelled() {
-            return Some(Err(Errno::CANCELED));
-        }
-        if self.is_forked() {
+        if !request.is_cancelled() && self.is_forked() {
             return Some(Err(Errno::CHILD));
         }
-        if request.op == Op::Flush {
-            return (!geometry.volatile_cache).then_some(Ok(0));
-        }
-        let Some(address) = request.address.checked_add(request.done()) else {
-            return Some(Err(Errno::INVAL));
-        };
-        if !address.is_multiple_of(block_size) || !length.is_multiple_of(block_size) {
-            return Some(Err(Errno::INVAL));
-        }
-        let room = self.size().saturating_sub(address);
-        match request.op {
-            Op::Read if request.payload.is_read_only() => Some(Err(Errno::FAULT)),
-            Op::Read => (length.min(room) == 0).then_some(Ok(0)),
-            _ if geometry.read_only => Some(Err(Errno::BADF)),
-            _ if length > room => Some(Err(Errno::NOSPC)),
-            Op::Discard if geometry.discard.is_none() => Some(Err(Errno::OPNOTSUPP)),
-            _ => (length == 0).then_some(Ok(0)),
-        }
+        without_device(request, &self.geometry, self.size())
     }
 
     /// A connection has ended which had acknowledged writes that no flush covered: they may be lost. This stays so until

@@ -9,6 +9,8 @@ use std::time::Duration;
 
 use uringfs_nbd_protocol::MAX_STRING;
 
+use super::super::percent::{decode, decode_text, encode};
+
 /// The port of NBD servers.
 const DEFAULT_PORT: u16 = 10809;
 
@@ -91,19 +93,8 @@ impl NbdTarget {
         Some(NbdTarget::parse(text)?.map_err(explain))
     }
 
-    /// The bytes of the URI at the beginning of `URI:/path`, which names a path in the volume on an export: that path follows
-    /// the first `:/` after the host. A `:/` of the URI itself is written `%3A/`. `None` if there is no URI.
-    ///
-    /// ```
-    /// # mod uringfs { pub use uringfs_device as device; }
-    /// use uringfs::device::backend::nbd::NbdTarget;
-    ///
-    /// let argument = "nbd+unix:///disk?socket=/run/s:/var/log";
-    /// let length = NbdTarget::uri_length(argument.as_bytes()).unwrap();
-    /// assert_eq!(argument.split_at(length), ("nbd+unix:///disk?socket=/run/s", ":/var/log"));
-    /// assert_eq!(NbdTarget::uri_length(b"disk.img:/var/log"), None);
-    /// ```
-    pub fn uri_length(argument: &[u8]) -> Option<usize> {
+    /// The bytes of the URI at the beginning of `URI:/path`. `None` if there is no URI.
+    pub(crate) fn uri_length(argument: &[u8]) -> Option<usize> {
         let (scheme, _) =
             SCHEMES.iter().find(|(scheme, _)| argument.starts_with(scheme.as_bytes()))?;
         let is_end = |byte: &u8| matches!(byte, b'/' | b'?');
@@ -297,40 +288,6 @@ fn parse_authority(authority: &str) -> Result<Endpoint, String> {
         },
     };
     Ok(Endpoint::Tcp { host, port })
-}
-
-fn decode_text(text: &str) -> Result<String, String> {
-    String::from_utf8(decode(text)?).map_err(|_| format!("'{text}' is not UTF-8"))
-}
-
-/// Decodes `%` and two digits.
-fn decode(text: &str) -> Result<Vec<u8>, String> {
-    let mut bytes = text.bytes();
-    let mut decoded = Vec::with_capacity(text.len());
-    while let Some(byte) = bytes.next() {
-        let mut digit = || (bytes.next()? as char).to_digit(16);
-        match byte {
-            b'%' => match (digit(), digit()) {
-                (Some(high), Some(low)) => decoded.push((high << 4 | low) as u8),
-                _ => return Err(format!("'{text}': two digits must follow '%'; write '%' as %25")),
-            },
-            byte => decoded.push(byte),
-        }
-    }
-    Ok(decoded)
-}
-
-fn encode(bytes: &[u8]) -> String {
-    let mut encoded = String::with_capacity(bytes.len());
-    for byte in bytes {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'/' => {
-                encoded.push(*byte as char);
-            }
-            byte => encoded.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    encoded
 }
 
 #[cfg(test)]

@@ -1,0 +1,137 @@
+//! The back end.
+
+use std::fmt;
+use std::io;
+use std::mem;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use parking_lot::Mutex;
+use uringfs_errno::Errno;
+
+use super::open::open;
+use super::opened::{OpenedImage, whole_blocks};
+use super::queue::RbdQueue;
+use super::target::RbdTarget;
+use crate::geometry::Geometry;
+use crate::interface::backend::{Access, Backend, KernelTarget, Property};
+use crate::interface::queue::Queue;
+use crate::request::{Payload, Request, StepCompletion};
+
+/// The most queues that are kept for threads that perform requests.
+const MAX_KEPT_QUEUES: usize = 8;
+
+/// An image of Ceph's RBD.
+///
+/// A writer has the image's exclusive lock for as long as the device is open, and says in the image's metadata
+/// (`uringfs.owner`) which process of which host it is. A second writer is refused. If the process of the first one has ended
+/// without closing the image, as after a crash of the process, the next one on the same machine takes the image at once; on
+/// another machine librbd takes it once the cluster has not heard of the first one for half a minute.
+///
+/// With the option `take-over` a writer takes the image from a client that cannot be reached: it puts that client's instance
+/// (its address with its nonce, never the host) on the cluster's blocklist, waits until the storage daemons know, breaks the
+/// lock, and reads only then. From then on nothing of the other one reaches the image: all its requests fail with ESHUTDOWN,
+/// also after the end of the entry's life, until it opens the image again.
+///
+/// ```no_run
+/// # mod uringfs { pub use uringfs_device as device; }
+/// use uringfs::device::backend::rbd::{Rbd, RbdTarget};
+/// use uringfs::device::{Access, Device};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let target = RbdTarget::parse("rbd:rbd/disk").unwrap()?;
+/// let device = Device::new(Rbd::open(&target, Access::ReadWrite)?)?;
+/// println!("{} bytes", device.size());
+/// # Ok(())
+/// # }
+/// ```
+pub struct Rbd {
+    target: RbdTarget,
+    /// The same for all devices on the same image.
+    name: String,
+    opened: Arc<OpenedImage>,
+    /// For [`Backend::perform`]: those that no thread uses.
+    queues: Mutex<Vec<RbdQueue>>,
+}
+
+impl Rbd {
+    /// Connects to a cluster, and opens an image. For writing it takes the image's exclusive lock.
+    ///
+    /// # Errors
+    /// In one line why it cannot be opened, with the name and what to do: `NotFound` for a missing library, configuration,
+    /// pool, image or snapshot, `PermissionDenied` for a wrong key, `TimedOut` when the cluster does not answer,
+    /// `ResourceBusy` when another client has the lock, with its address and, if it is such a device, host and process.
+    pub fn open(target: &RbdTarget, access: Access) -> io::Result<Rbd> {
+        let opened = Arc::new(open(target, access)?);
+        let name = target.canonical().to_string();
+        Ok(Rbd { target: target.clone(), name, opened, queues: Mutex::default() })
+    }
+}
+
+impl Backend for Rbd {
+    fn geometry(&self) -> &Geometry {
+        &self.opened.geometry
+    }
+
+    fn size(&self) -> Result<u64, Errno> {
+        Ok(self.opened.size.load(Ordering::Relaxed))
+    }
+
+    fn ask_size(&self) -> Result<u64, Errno> {
+        if self.opened.fork.is_forked() {
+            return Err(Errno::CHILD);
+        }
+        let size = whole_blocks(self.opened.image.size()?);
+        self.opened.size.store(size, Ordering::Relaxed);
+        Ok(size)
+    }
+
+    fn description(&self) -> String {
+        format!("{}, {} bytes", self.target, self.opened.size.load(Ordering::Relaxed))
+    }
+
+    fn properties(&self) -> Vec<Property> {
+        let client = format!("client.{}", self.opened.cluster.instance());
+        vec![Property::new("client", client, "this client of the cluster".into())]
+    }
+
+    fn kernel_target(&self) -> KernelTarget<'_> {
+        KernelTarget::InProcess
+    }
+
+    fn perform(&self, request: &mut Request) -> Result<u32, Errno> {
+        if let Some(result) = self.opened.check(request) {
+            return result;
+        }
+        let kept = self.queues.lock().pop();
+        let mut queue = match kept {
+            Some(queue) => queue,
+            None => RbdQueue::new(self.opened.clone(), 1)?,
+        };
+        let empty = Request::new(request.device, request.op, 0, Payload::Length(0), request.tag);
+        let StepCompletion { request: ended, result } = queue.perform(mem::replace(request, empty));
+        *request = ended;
+        let mut queues = self.queues.lock();
+        if queues.len() < MAX_KEPT_QUEUES {
+            queues.push(queue);
+        }
+        result
+    }
+
+    /// `None` if the process has no descriptors left. The reactor then uses a queue that calls [`Self::perform`].
+    fn own_queue(&self, depth: usize) -> Option<Box<dyn Queue>> {
+        let queue = RbdQueue::new(self.opened.clone(), depth);
+        queue.ok().map(|queue| Box::new(queue) as Box<dyn Queue>)
+    }
+
+    /// None for one that takes the image from others, also from those on this host: the image's own lock excludes others.
+    fn shared_name(&self) -> Option<&str> {
+        (!self.target.takes_over()).then_some(&*self.name)
+    }
+}
+
+impl fmt::Debug for Rbd {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(&self.description())
+    }
+}

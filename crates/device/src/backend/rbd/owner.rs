@@ -1,0 +1,185 @@
+//! What a process that has an image's lock says of itself, in the image's metadata, for the next one that wants it.
+
+use std::fmt;
+use std::fs;
+
+use rustix::process::{Pid, test_kill_process};
+use uringfs_errno::Errno;
+use uringfs_rbd::Image;
+
+/// The name in the image's metadata.
+const KEY: &str = "uringfs.owner";
+
+/// The client that has an image's lock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Owner {
+    /// Its address with its nonce.
+    pub(super) address: String,
+    /// Its process, if it is a device of this library.
+    process: Option<Process>,
+}
+
+/// A process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Process {
+    id: i32,
+    /// When it began, in ticks since the boot.
+    began: String,
+    /// The boot of its machine, and its PID namespace: process numbers of others are others.
+    place: String,
+    host: String,
+    program: String,
+}
+
+impl Owner {
+    /// The client that has the lock; `None` if nobody has.
+    pub(super) fn find(image: &Image) -> Result<Option<Owner>, Errno> {
+        let Some(address) = image.lock_owner()? else { return Ok(None) };
+        let said = image.metadata(KEY).unwrap_or_default();
+        let process = said.strip_prefix(&format!("{address} ")).and_then(Process::parse);
+        Ok(Some(Owner { address, process }))
+    }
+
+    /// Says that this process has the lock.
+    pub(super) fn announce(image: &Image) -> Result<(), Errno> {
+        let Some(address) = image.lock_owner()? else { return Ok(()) };
+        image.set_metadata(KEY, &format!("{address} {}", Process::this()))
+    }
+
+    /// Whether its process has ended, as far as it was one of this machine.
+    pub(super) fn has_ended(&self) -> bool {
+        self.process.as_ref().is_some_and(Process::has_ended)
+    }
+}
+
+impl fmt::Display for Owner {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "the client at {}", self.address)?;
+        match &self.process {
+            Some(Process { host, id, program, .. }) => {
+                write!(out, " ({program}, process {id} on {host})")
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+impl Process {
+    fn this() -> Process {
+        let name = rustix::system::uname();
+        let program = fs::read_to_string("/proc/self/comm").unwrap_or_default();
+        Process {
+            id: std::process::id() as i32,
+            began: status("self").map_or(String::new(), |status| status.began),
+            place: place(),
+            host: one_word(&name.nodename().to_string_lossy()),
+            program: one_word(&program),
+        }
+    }
+
+    fn parse(text: &str) -> Option<Process> {
+        let mut words = text.split(' ').map(str::to_owned);
+        Some(Process {
+            id: words.next()?.parse().ok().filter(|id| *id > 0)?,
+            began: words.next()?,
+            place: words.next()?,
+            host: words.next()?,
+            program: words.next()?,
+        })
+    }
+
+    fn has_ended(&self) -> bool {
+        // What is not known on this machine is as good as running.
+        if self.began.is_empty() || self.place.is_empty() || self.place != place() {
+            return false;
+        }
+        let Some(id) = Pid::from_raw(self.id) else { return false };
+        match test_kill_process(id) {
+            Err(rustix::io::Errno::SRCH) => true,
+            // It may only be waited for, or another process may have its number now.
+            _ => status(&self.id.to_string()).is_some_and(|status| {
+                matches!(status.state.as_str(), "Z" | "X") || status.began != self.began
+            }),
+        }
+    }
+}
+
+impl fmt::Display for Process {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Process { id, began, place, host, program } = self;
+        write!(out, "{id} {began} {place} {host} {program}")
+    }
+}
+
+/// What the kernel says of a process.
+struct Status {
+    /// `Z` and `X`: it has ended.
+    state: String,
+    /// When it began, in ticks since the boot.
+    began: String,
+}
+
+/// `None` if the process is not there, or not to be seen.
+fn status(process: &str) -> Option<Status> {
+    let line = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    // The name, which ends with the last parenthesis, comes before these.
+    let mut words = line.rsplit_once(") ")?.1.split(' ').map(str::to_owned);
+    Some(Status { state: words.next()?, began: words.nth(18)? })
+}
+
+/// Empty if it is not known.
+fn place() -> String {
+    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    match fs::read_link("/proc/self/ns/pid") {
+        Ok(namespace) if !boot.is_empty() => format!("{}/{}", boot.trim_end(), namespace.display()),
+        _ => String::new(),
+    }
+}
+
+fn one_word(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join("_")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    #[test]
+    fn a_process_is_known_again() {
+        let this = Process::this();
+        assert_eq!(Process::parse(&this.to_string()), Some(this.clone()));
+        assert!(!this.has_ended());
+        assert!(this.to_string().len() < 500);
+    }
+
+    #[test]
+    fn a_process_has_ended_if_its_number_is_free_or_anothers() {
+        let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
+        let id = child.id() as i32;
+        let began = status(&id.to_string()).unwrap().began;
+        let process = Process { id, began, ..Process::this() };
+        assert!(!process.has_ended());
+        assert!(Process { began: "1".into(), ..process.clone() }.has_ended());
+        child.kill().unwrap();
+        // A kill is seen by then, and the child not waited for.
+        let exited =
+            rustix::process::WaitIdOptions::EXITED | rustix::process::WaitIdOptions::NOWAIT;
+        let of = rustix::process::WaitId::Pid(Pid::from_raw(id).unwrap());
+        rustix::process::waitid(of, exited).unwrap();
+        assert!(process.has_ended());
+        child.wait().unwrap();
+        assert!(process.has_ended());
+        // Nothing is known of processes of other machines, and of other namespaces.
+        assert!(!Process { place: "elsewhere".into(), ..process.clone() }.has_ended());
+        assert!(!Process { place: String::new(), ..process }.has_ended());
+    }
+
+    #[test]
+    fn what_is_no_process_is_refused() {
+        for id in ["", "0", "-5", "x"] {
+            assert_eq!(Process::parse(&format!("{id} place host program")), None, "{id}");
+        }
+    }
+}

@@ -1,0 +1,287 @@
+//! Images of Ceph's RBD, on a cluster of one storage daemon: what librbd stores is a device.
+
+mod harness;
+
+use std::io::{BufRead, BufReader, ErrorKind};
+use std::process::{Child, ChildStdout, Command, Stdio};
+
+use harness::TestQueue;
+use harness::ceph::{CephCluster, TestImage};
+use harness::model::{SIZE, run};
+use rustix::process::{Pid, Signal, kill_process};
+use uringfs_buffer::Buffer;
+use uringfs_device::backend::rbd::{Rbd, RbdTarget};
+use uringfs_device::{Access, Device, Errno, Op, Payload};
+
+fn buffer(length: usize, byte: u8) -> Payload {
+    Payload::Buffer(Buffer::copy_of(&vec![byte; length]))
+}
+
+fn write(tested: &mut TestQueue, address: u64, length: usize, byte: u8) {
+    let request = tested.request(Op::Write, address, buffer(length, byte), 0);
+    assert_eq!(tested.run(request).1, Ok(length as u64));
+}
+
+fn refusal(target: &RbdTarget, access: Access) -> (ErrorKind, String) {
+    let error = Rbd::open(target, access).expect_err("refused");
+    let text = error.to_string();
+    assert!(!text.contains('\n'), "{text}");
+    (error.kind(), text)
+}
+
+#[test]
+fn an_image_agrees_with_the_model() {
+    let cluster = CephCluster::get();
+    for options in ["", "&cache=on"] {
+        for (seed, unit) in [(1, 4096), (2, 512)] {
+            let image = cluster.image(SIZE);
+            let target = image.target_with("", options);
+            let backend = Rbd::open(&target, Access::ReadWrite).unwrap();
+            let mut tested = TestQueue::own(Device::new(backend).unwrap());
+            assert_eq!(tested.device.geometry().volatile_cache, !options.is_empty());
+            let model = run(&mut tested, seed, unit);
+            drop(tested);
+            let exported = image.export();
+            let differs = exported
+                .iter()
+                .zip(&model.bytes)
+                .position(|(found, expected)| expected.is_some_and(|expected| expected != *found));
+            assert_eq!((differs, exported.len() as u64), (None, SIZE), "{target}: rbd export");
+        }
+    }
+}
+
+#[test]
+fn fio_reads_what_we_write_and_we_read_what_fio_writes() {
+    let cluster = CephCluster::get();
+    let image = cluster.image(8 << 20);
+    let fio = |keys: &[&str]| {
+        let name = format!("--rbdname={}", image.name);
+        let output = Command::new("fio")
+            .args([
+                "--name=job",
+                "--ioengine=rbd",
+                "--pool=rbd",
+                "--clientname=admin",
+                "--direct=1",
+            ])
+            .args([&name, "--size=8m", "--bs=4k", "--iodepth=16", "--verify=crc32c"])
+            .args(keys)
+            .env("CEPH_CONF", cluster.configuration())
+            .current_dir(cluster.folder())
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{output:?}");
+    };
+    fio(&["--rw=randwrite", "--do_verify=0"]);
+    let mut bytes = Vec::new();
+    {
+        let mut tested = TestQueue::own(image.open(Access::ReadWrite));
+        (0..8).for_each(|part| bytes.extend(tested.read(part << 20, 1 << 20)));
+        assert!(bytes == image.export(), "other bytes than rbd export's");
+        assert!(bytes.chunks(4096).all(|block| block[..2] == 0xacca_u16.to_le_bytes()));
+        // The bytes of fio, at the same places, from here.
+        for part in 0..8u64 {
+            write(&mut tested, part << 20, 1 << 20, 0);
+            let part_bytes = &bytes[(part as usize) << 20..][..1 << 20];
+            let payload = Payload::Buffer(Buffer::copy_of(part_bytes));
+            let request = tested.request(Op::Write, part << 20, payload, 0);
+            assert_eq!(tested.run(request).1, Ok(1 << 20));
+        }
+    }
+    fio(&["--rw=randwrite", "--verify_only"]);
+}
+
+#[test]
+fn a_second_writer_is_refused_and_told_who_has_the_image() {
+    let cluster = CephCluster::get();
+    let image = cluster.image(4 << 20);
+    let mut first = TestQueue::own(image.open(Access::ReadWrite));
+    write(&mut first, 0, 4096, 1);
+    let (kind, text) = refusal(&image.target(), Access::ReadWrite);
+    let process = format!("process {}", std::process::id());
+    assert_eq!(kind, ErrorKind::ResourceBusy, "{text}");
+    assert!(text.contains("127.0.0.1:") && text.contains(&process), "{text}");
+    assert!(text.contains("take-over"), "{text}");
+    // A reader takes no lock, and the writer keeps it.
+    let mut reader = TestQueue::own(image.open(Access::Read));
+    assert_eq!(reader.read(0, 4096), [1; 4096]);
+    let request = reader.request(Op::Write, 0, buffer(4096, 2), 0);
+    assert_eq!(reader.run(request).1, Err(Errno::BADF));
+    write(&mut first, 4096, 4096, 3);
+    drop((first, reader));
+    write(&mut TestQueue::own(image.open(Access::ReadWrite)), 0, 4096, 4);
+}
+
+/// A process of its own that has an image open for writing, and overwrites its first block until a write fails.
+struct Writer {
+    process: Child,
+    /// A line when the first write is done, and one with the error at the end.
+    output: BufReader<ChildStdout>,
+}
+
+const WRITER_TARGET: &str = "URINGFS_TEST_RBD_TARGET";
+
+impl Writer {
+    fn start(image: &TestImage) -> Writer {
+        let mut process = Command::new(std::env::current_exe().unwrap())
+            .args(["--ignored", "--exact", "writes_until_a_write_fails", "--nocapture"])
+            .env(WRITER_TARGET, image.target().to_string())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let output = BufReader::new(process.stdout.take().unwrap());
+        let mut writer = Writer { process, output };
+        writer.wait_for("writing");
+        writer
+    }
+
+    /// The rest of the next line that begins so.
+    fn wait_for(&mut self, begin: &str) -> String {
+        let mut line = String::new();
+        while self.output.read_line(&mut line).unwrap() > 0 {
+            if let Some(rest) = line.strip_prefix(begin) {
+                return rest.trim().to_owned();
+            }
+            line.clear();
+        }
+        panic!("the writer has ended");
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.process), signal).unwrap();
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+#[test]
+#[ignore = "a process of other tests"]
+fn writes_until_a_write_fails() {
+    let target = std::env::var(WRITER_TARGET).unwrap();
+    let target = RbdTarget::parse(&target).unwrap().unwrap();
+    let device = Device::new(Rbd::open(&target, Access::ReadWrite).unwrap()).unwrap();
+    let mut tested = TestQueue::own(device);
+    for round in 0.. {
+        for part in 0..8 {
+            let request = tested.request(Op::Write, part << 12, buffer(4096, 0xaa), part);
+            tested.queue.push(request).unwrap();
+        }
+        let ended = tested.finish();
+        if let Some((_, Err(errno))) = ended.iter().find(|(_, result)| result.is_err()) {
+            let request = tested.request(Op::Read, 0, buffer(4096, 0), 0);
+            return println!("failed {errno:?}, and reads {:?}", tested.run(request).1);
+        }
+        if round == 0 {
+            println!("\nwriting");
+        }
+    }
+}
+
+#[test]
+fn a_stopped_writer_is_shut_out_for_good() {
+    let cluster = CephCluster::get();
+    for option in ["&take-over", "&take-over=1h"] {
+        let image = cluster.image(4 << 20);
+        let mut old = Writer::start(&image);
+        old.signal(Signal::STOP);
+        // Without the option it is as if the other one were there.
+        let (kind, text) = refusal(&image.target(), Access::ReadWrite);
+        assert!(kind == ErrorKind::ResourceBusy && text.contains("take-over"), "{text}");
+        let target = image.target_with("", option);
+        let backend = Rbd::open(&target, Access::ReadWrite).unwrap();
+        let mut new = TestQueue::own(Device::new(backend).unwrap());
+        assert_eq!(new.read(0, 4096), [0xaa; 4096]);
+        write(&mut new, 0, 64 << 10, 0xbb);
+        old.signal(Signal::CONT);
+        assert_eq!(old.wait_for("failed"), "SHUTDOWN, and reads Err(SHUTDOWN)");
+        assert_eq!(old.process.wait().unwrap().code(), Some(0));
+        assert_eq!(new.read(0, 64 << 10), [0xbb; 64 << 10]);
+        write(&mut new, 0, 4096, 0xcc);
+    }
+    let entries = cluster.command(&["ceph", "osd", "blocklist", "ls"]);
+    let year = rustix::time::clock_gettime(rustix::time::ClockId::Realtime).tv_sec / 31_556_952;
+    let last = format!(" {}-", 1970 + year + 10);
+    assert!(entries.contains(&last), "an entry ends in ten years: {entries}");
+}
+
+#[test]
+fn the_image_of_a_process_that_has_died_is_taken_at_once() {
+    let cluster = CephCluster::get();
+    let image = cluster.image(4 << 20);
+    let mut old = Writer::start(&image);
+    old.signal(Signal::KILL);
+    old.process.wait().unwrap();
+    let mut new = TestQueue::own(image.open(Access::ReadWrite));
+    let owner = cluster.command(&["rbd", "lock", "ls", &image.name]);
+    assert_eq!(owner.lines().filter(|line| line.contains("client.")).count(), 1, "{owner}");
+    assert_eq!(new.read(0, 4096), [0xaa; 4096]);
+    write(&mut new, 0, 4096, 1);
+}
+
+#[test]
+fn a_snapshot_is_read_and_not_written() {
+    let cluster = CephCluster::get();
+    let image = cluster.image(4 << 20);
+    let mut tested = TestQueue::own(image.open(Access::ReadWrite));
+    write(&mut tested, 8192, 4096, 1);
+    drop(tested);
+    cluster.command(&["rbd", "snap", "create", "--no-progress", &format!("{}@before", image.name)]);
+    write(&mut TestQueue::own(image.open(Access::ReadWrite)), 8192, 4096, 2);
+    let target = image.target_with("@before", "");
+    let backend = Rbd::open(&target, Access::Read).unwrap();
+    let mut snapshot = TestQueue::own(Device::new(backend).unwrap());
+    assert_eq!(snapshot.read(8192, 4096), [1; 4096]);
+    let (kind, text) = refusal(&target, Access::ReadWrite);
+    assert_eq!(kind, ErrorKind::ReadOnlyFilesystem, "{text}");
+}
+
+#[test]
+fn a_resize_by_others_is_noticed() {
+    let cluster = CephCluster::get();
+    let image = cluster.image(4 << 20);
+    let device = image.open(Access::ReadWrite);
+    assert_eq!(device.size(), 4 << 20);
+    cluster.command(&["rbd", "resize", "--no-progress", "--size", "8M", &image.name]);
+    assert_eq!(device.refresh_size().unwrap(), 8 << 20);
+    let mut tested = TestQueue::own(device);
+    write(&mut tested, (8 << 20) - 4096, 4096, 7);
+    assert_eq!(tested.read((8 << 20) - 4096, 4096), [7; 4096]);
+}
+
+#[test]
+fn what_cannot_be_opened_is_explained_in_one_line() {
+    let cluster = CephCluster::get();
+    let image = cluster.image(4 << 20);
+    let configuration = cluster.configuration().display();
+    let parse = |text: String| RbdTarget::parse(&text).unwrap().unwrap();
+    let silent = cluster.folder().join("silent.conf");
+    std::fs::write(&silent, "[global]\nmon host = 127.0.0.1:1\nkey =\n").unwrap();
+    let silent = silent.display();
+    for (target, kind, expected) in [
+        (format!("rbd:none/x?conf={configuration}"), ErrorKind::NotFound, "no pool none"),
+        (format!("rbd:rbd/none?conf={configuration}"), ErrorKind::NotFound, "no image none"),
+        (format!("rbd:rbd/space/x?conf={configuration}"), ErrorKind::NotFound, "rbd/space"),
+        (
+            format!("rbd:rbd/{}@none?conf={configuration}", image.name),
+            ErrorKind::NotFound,
+            "snapshot none",
+        ),
+        ("rbd:rbd/x?conf=/no/such".into(), ErrorKind::NotFound, "configuration /no/such"),
+        (format!("rbd:rbd/x?conf={silent}&timeout=1"), ErrorKind::TimedOut, "answers within 1 s"),
+    ] {
+        let (found, text) = refusal(&parse(target.clone()), Access::Read);
+        assert!(found == kind && text.contains(expected), "{target}: {found:?}: {text}");
+    }
+    let name = "without-lock";
+    cluster.command(&["rbd", "create", "--size", "4M", "--image-feature", "layering", name]);
+    let target = parse(format!("rbd:rbd/{name}?conf={configuration}"));
+    let (_, text) = refusal(&target, Access::ReadWrite);
+    assert!(text.contains("rbd feature enable"), "{text}");
+    Rbd::open(&target, Access::Read).unwrap();
+}

@@ -1,0 +1,298 @@
+//! [`Cluster`]: a client instance.
+
+use std::error::Error;
+use std::ffi::{CStr, CString, c_char, c_int};
+use std::fmt;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::ptr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use uringfs_errno::Errno;
+
+use crate::library::{Functions, Library, Rados};
+
+/// How to connect.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConnectOptions {
+    /// The configuration file. `None`: that of `$CEPH_CONF`, or the first in Ceph's usual places.
+    pub config: Option<PathBuf>,
+    /// The client's name without `client.`. `None`: `admin`, or that of `$CEPH_ARGS`.
+    pub name: Option<String>,
+    /// Settings that the configuration has otherwise, as `rbd_cache`.
+    pub settings: Vec<(String, String)>,
+    /// The longest wait for a monitor, in whole seconds.
+    pub timeout: Duration,
+}
+
+/// Why there is no connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ConnectError {
+    /// The configuration file cannot be read.
+    Configuration(Errno),
+    /// A setting, by its name, has no such value, or does not exist.
+    Setting(String, Errno),
+    /// No monitor lets the client in: ETIMEDOUT if none answers, EACCES for a wrong key, ENOENT for a missing one.
+    Connect(Errno),
+}
+
+impl fmt::Display for ConnectError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ConnectError::Configuration(errno) => write!(out, "reading the configuration: {errno}"),
+            ConnectError::Setting(name, errno) => write!(out, "the setting {name}: {errno}"),
+            ConnectError::Connect(errno) => write!(out, "connecting: {errno}"),
+        }
+    }
+}
+
+impl Error for ConnectError {}
+
+/// A client instance of a cluster. Any thread may use it.
+pub struct Cluster {
+    raw: Rados,
+    functions: &'static Functions,
+    process: u32,
+}
+
+// SAFETY: librados' functions on a client instance may be called from any thread.
+unsafe impl Send for Cluster {}
+// SAFETY: as above, also at once.
+unsafe impl Sync for Cluster {}
+
+impl fmt::Debug for Cluster {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "client.{}", self.instance())
+    }
+}
+
+/// The result of a call of Ceph: 0 or more, or a negative errno.
+pub(crate) fn check(result: c_int) -> Result<u32, Errno> {
+    match result {
+        0.. => Ok(result as u32),
+        error => Err(errno_of(error.into())),
+    }
+}
+
+/// The errno that a negative result means. ESHUTDOWN is that of a client that was blocklisted.
+pub(crate) fn errno_of(result: i64) -> Errno {
+    match result.checked_neg() {
+        Some(raw @ 1..=4095) => Errno::from_raw_os_error(raw as i32),
+        _ => Errno::IO,
+    }
+}
+
+/// A string for C. EINVAL for one with a NUL.
+pub(crate) fn c_string(text: impl Into<Vec<u8>>) -> Result<CString, Errno> {
+    CString::new(text).map_err(|_| Errno::INVAL)
+}
+
+impl Cluster {
+    /// Connects to the monitors of a cluster.
+    ///
+    /// # Errors
+    /// As [`ConnectError`].
+    pub fn connect(
+        library: Library,
+        options: &ConnectOptions,
+    ) -> Result<Arc<Cluster>, ConnectError> {
+        let functions = library.0;
+        let configuration = ConnectError::Configuration;
+        let name = options.name.as_deref().map(c_string).transpose().map_err(configuration)?;
+        let mut raw = ptr::null_mut();
+        // SAFETY: both pointers are valid during the call; a null name is the default one.
+        let created = unsafe {
+            (functions.rados_create)(&mut raw, name.as_ref().map_or(ptr::null(), |it| it.as_ptr()))
+        };
+        check(created).map_err(configuration)?;
+        // From now on its drop ends the instance.
+        let cluster = Cluster { raw, functions, process: std::process::id() };
+        cluster.configure(options)?;
+        // SAFETY: the instance is not connected yet.
+        check(unsafe { (functions.rados_connect)(raw) }).map_err(ConnectError::Connect)?;
+        Ok(Arc::new(cluster))
+    }
+
+    fn configure(&self, options: &ConnectOptions) -> Result<(), ConnectError> {
+        let configuration = ConnectError::Configuration;
+        let file = options.config.as_ref().map(|path| c_string(path.as_os_str().as_bytes()));
+        let file = file.transpose().map_err(configuration)?;
+        let file = file.as_ref().map_or(ptr::null(), |file| file.as_ptr());
+        // SAFETY: the path is valid during the call; null means the usual places.
+        check(unsafe { (self.functions.rados_conf_read_file)(self.raw, file) })
+            .map_err(configuration)?;
+        // SAFETY: null means `CEPH_ARGS`.
+        check(unsafe { (self.functions.rados_conf_parse_env)(self.raw, ptr::null()) })
+            .map_err(configuration)?;
+        // The callers get errors as results; without this the library also writes them to standard error.
+        let quiet =
+            ["log_to_stderr", "err_to_stderr"].map(|name| (name.to_owned(), "false".to_owned()));
+        let seconds = options.timeout.as_secs().max(1);
+        let timeout = ("client_mount_timeout".to_owned(), seconds.to_string());
+        for (name, value) in quiet.iter().chain([&timeout]).chain(&options.settings) {
+            self.set(name, value).map_err(|errno| ConnectError::Setting(name.clone(), errno))?;
+        }
+        Ok(())
+    }
+
+    fn set(&self, name: &str, value: &str) -> Result<(), Errno> {
+        let (name, value) = (c_string(name)?, c_string(value)?);
+        // SAFETY: both strings are valid during the call.
+        check(unsafe { (self.functions.rados_conf_set)(self.raw, name.as_ptr(), value.as_ptr()) })
+            .map(drop)
+    }
+
+    /// A setting of the configuration.
+    ///
+    /// # Errors
+    /// ENOENT if there is none of this name.
+    pub fn setting(&self, name: &str) -> Result<String, Errno> {
+        let name = c_string(name)?;
+        let mut value = [0u8; 256];
+        // SAFETY: the name and the buffer of this length are valid during the call.
+        let result = unsafe {
+            (self.functions.rados_conf_get)(
+                self.raw,
+                name.as_ptr(),
+                value.as_mut_ptr().cast(),
+                value.len(),
+            )
+        };
+        check(result)?;
+        text_in(&value)
+    }
+
+    /// The number of this instance, as in `client.4711`.
+    pub fn instance(&self) -> u64 {
+        // SAFETY: the instance exists.
+        unsafe { (self.functions.rados_get_instance_id)(self.raw) }
+    }
+
+    /// The addresses of this instance, each with its nonce, in the form that [`Self::blocklist`] takes.
+    ///
+    /// # Errors
+    /// The library's.
+    pub fn addresses(&self) -> Result<String, Errno> {
+        let mut text = ptr::null_mut();
+        // SAFETY: the library stores the address of a string of its own.
+        check(unsafe { (self.functions.rados_getaddrs)(self.raw, &mut text) })?;
+        self.take_text(text)
+    }
+
+    /// Puts a client's address with its nonce on the blocklist of the cluster for this long, in whole seconds. Returns when the
+    /// storage daemons that this instance talks to know of it.
+    ///
+    /// # Errors
+    /// EINVAL for what is no address; EACCES without the capability.
+    pub fn blocklist(&self, address: &str, life: Duration) -> Result<(), Errno> {
+        let address = c_string(address)?;
+        let seconds = u32::try_from(life.as_secs()).unwrap_or(u32::MAX).max(1);
+        // SAFETY: the library does not change the string.
+        check(unsafe {
+            (self.functions.rados_blocklist_add)(self.raw, address.as_ptr().cast_mut(), seconds)
+        })?;
+        self.wait_for_latest_map()
+    }
+
+    /// Waits for the newest map of the storage daemons.
+    ///
+    /// # Errors
+    /// The library's.
+    pub fn wait_for_latest_map(&self) -> Result<(), Errno> {
+        // SAFETY: the instance is connected.
+        check(unsafe { (self.functions.rados_wait_for_latest_osdmap)(self.raw) }).map(drop)
+    }
+
+    /// The 36 characters that identify the cluster.
+    ///
+    /// # Errors
+    /// The library's.
+    pub fn id(&self) -> Result<String, Errno> {
+        let mut text = [0u8; 64];
+        // SAFETY: the buffer of this length is valid during the call.
+        check(unsafe {
+            (self.functions.rados_cluster_fsid)(self.raw, text.as_mut_ptr().cast(), text.len())
+        })?;
+        text_in(&text)
+    }
+
+    /// Sends a command, in JSON, to the monitors. Returns what they answer.
+    ///
+    /// # Errors
+    /// The error, with the monitors' text.
+    pub fn command(&self, json: &str) -> Result<Vec<u8>, (Errno, String)> {
+        let json = c_string(json).map_err(|errno| (errno, String::new()))?;
+        let mut commands = [json.as_ptr()];
+        let (mut answer, mut answer_length) = (ptr::null_mut(), 0);
+        let (mut text, mut text_length) = (ptr::null_mut(), 0);
+        // SAFETY: all pointers are valid during the call; the library stores addresses of memory of its own.
+        let result = unsafe {
+            (self.functions.rados_mon_command)(
+                self.raw,
+                commands.as_mut_ptr(),
+                commands.len(),
+                ptr::null(),
+                0,
+                &mut answer,
+                &mut answer_length,
+                &mut text,
+                &mut text_length,
+            )
+        };
+        let answer = self.take_bytes(answer, answer_length);
+        let text = self.take_bytes(text, text_length);
+        let failed = |errno| (errno, String::from_utf8_lossy(&text).into_owned());
+        check(result).map_err(failed)?;
+        Ok(answer)
+    }
+
+    /// Copies and frees a string of the library.
+    fn take_text(&self, text: *mut c_char) -> Result<String, Errno> {
+        // SAFETY: the library's strings end with a NUL.
+        let copy = unsafe { CStr::from_ptr(text) }.to_str().map(str::to_owned);
+        // SAFETY: the library has allocated it, and it is not used any more.
+        unsafe { (self.functions.rados_buffer_free)(text) };
+        copy.map_err(|_| Errno::ILSEQ)
+    }
+
+    /// Copies and frees memory of the library.
+    fn take_bytes(&self, bytes: *mut c_char, length: usize) -> Vec<u8> {
+        if bytes.is_null() {
+            return Vec::new();
+        }
+        // SAFETY: the library has allocated this many bytes.
+        let copy = unsafe { std::slice::from_raw_parts(bytes.cast::<u8>(), length) }.to_vec();
+        // SAFETY: as above, and they are not used any more.
+        unsafe { (self.functions.rados_buffer_free)(bytes) };
+        copy
+    }
+
+    pub(crate) fn raw(&self) -> Rados {
+        self.raw
+    }
+
+    pub(crate) fn functions(&self) -> &'static Functions {
+        self.functions
+    }
+
+    /// True in the child of a fork, which has none of the library's threads.
+    pub(crate) fn is_forked(&self) -> bool {
+        self.process != std::process::id()
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        if !self.is_forked() {
+            // SAFETY: nothing uses the instance any more: images keep it.
+            unsafe { (self.functions.rados_shutdown)(self.raw) };
+        }
+    }
+}
+
+/// The text in a buffer, before its first NUL.
+pub(crate) fn text_in(buffer: &[u8]) -> Result<String, Errno> {
+    let text = CStr::from_bytes_until_nul(buffer).map_err(|_| Errno::OVERFLOW)?;
+    text.to_str().map(str::to_owned).map_err(|_| Errno::ILSEQ)
+}
