@@ -228,7 +228,7 @@ pub extern "C" fn uringfs_volume_close(volume: *mut VolumeHandle) -> i32 {
 fn described_target(path: &Path) -> Result<Option<Target>, Failure> {
     let Some(text) = path.to_str() else { return Ok(None) };
     match text.parse()? {
-        Target::Path(_) | Target::Nbd(_) => Ok(None),
+        Target::Path(_) | Target::Remote(_) => Ok(None),
         Target::Null(_) => {
             let what = "a device that stores nothing holds no volume; use memory:SIZE";
             Err(Failure::new(Errno::INVAL, what))
