@@ -169,19 +169,8 @@ impl Cluster {
         unsafe { (self.functions.rados_get_instance_id)(self.raw) }
     }
 
-    /// The addresses of this instance, each with its nonce, in the form that [`Self::blocklist`] takes.
-    ///
-    /// # Errors
-    /// The library's.
-    pub fn addresses(&self) -> Result<String, Errno> {
-        let mut text = ptr::null_mut();
-        // SAFETY: the library stores the address of a string of its own.
-        check(unsafe { (self.functions.rados_getaddrs)(self.raw, &mut text) })?;
-        self.take_text(text)
-    }
-
-    /// Puts a client's address with its nonce on the blocklist of the cluster for this long, in whole seconds. Returns when the
-    /// storage daemons that this instance talks to know of it.
+    /// Puts a client's address with its nonce on the blocklist of the cluster for this long, in whole seconds. An entry that is
+    /// there keeps its time. Each request of this instance from then on tells its storage daemon of the entry.
     ///
     /// # Errors
     /// EINVAL for what is no address; EACCES without the capability.
@@ -195,38 +184,45 @@ impl Cluster {
         self.wait_for_latest_map()
     }
 
-    /// Waits for the newest map of the storage daemons.
-    ///
-    /// # Errors
-    /// The library's.
-    pub fn wait_for_latest_map(&self) -> Result<(), Errno> {
+    /// Waits for the newest map of the storage daemons, with which each request is sent: a daemon that has an older one gets
+    /// it first.
+    fn wait_for_latest_map(&self) -> Result<(), Errno> {
         // SAFETY: the instance is connected.
         check(unsafe { (self.functions.rados_wait_for_latest_osdmap)(self.raw) }).map(drop)
     }
 
-    /// The 36 characters that identify the cluster.
+    /// The addresses on the cluster's blocklist, each with its nonce.
     ///
     /// # Errors
-    /// The library's.
-    pub fn id(&self) -> Result<String, Errno> {
-        let mut text = [0u8; 64];
-        // SAFETY: the buffer of this length is valid during the call.
-        check(unsafe {
-            (self.functions.rados_cluster_fsid)(self.raw, text.as_mut_ptr().cast(), text.len())
-        })?;
-        text_in(&text)
+    /// EACCES without the capability.
+    pub fn blocklisted(&self) -> Result<Vec<String>, Errno> {
+        let listed = self.command(r#"{"prefix": "osd blocklist ls"}"#)?;
+        // Lines of an address and a time.
+        let lines = String::from_utf8_lossy(&listed);
+        let address = |line: &str| line.split_whitespace().next().map(str::to_owned);
+        Ok(lines.lines().filter_map(address).collect())
+    }
+
+    /// Removes an address from the blocklist.
+    ///
+    /// # Errors
+    /// EACCES without the capability.
+    pub fn remove_from_blocklist(&self, address: &str) -> Result<(), Errno> {
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b".:/[]-".contains(&byte);
+        if !address.bytes().all(is_plain) {
+            return Err(Errno::INVAL);
+        }
+        let command = r#"{"prefix": "osd blocklist", "blocklistop": "rm", "addr": ""#;
+        self.command(&format!("{command}{address}\"}}")).map(drop)
     }
 
     /// Sends a command, in JSON, to the monitors. Returns what they answer.
-    ///
-    /// # Errors
-    /// The error, with the monitors' text.
-    pub fn command(&self, json: &str) -> Result<Vec<u8>, (Errno, String)> {
-        let json = c_string(json).map_err(|errno| (errno, String::new()))?;
+    fn command(&self, json: &str) -> Result<Vec<u8>, Errno> {
+        let json = c_string(json)?;
         let mut commands = [json.as_ptr()];
         let (mut answer, mut answer_length) = (ptr::null_mut(), 0);
-        let (mut text, mut text_length) = (ptr::null_mut(), 0);
-        // SAFETY: all pointers are valid during the call; the library stores addresses of memory of its own.
+        // SAFETY: all pointers are valid during the call; the library stores the address of memory of its own. Null means
+        // that the monitors' text is not wanted.
         let result = unsafe {
             (self.functions.rados_mon_command)(
                 self.raw,
@@ -236,24 +232,12 @@ impl Cluster {
                 0,
                 &mut answer,
                 &mut answer_length,
-                &mut text,
-                &mut text_length,
+                ptr::null_mut(),
+                ptr::null_mut(),
             )
         };
         let answer = self.take_bytes(answer, answer_length);
-        let text = self.take_bytes(text, text_length);
-        let failed = |errno| (errno, String::from_utf8_lossy(&text).into_owned());
-        check(result).map_err(failed)?;
-        Ok(answer)
-    }
-
-    /// Copies and frees a string of the library.
-    fn take_text(&self, text: *mut c_char) -> Result<String, Errno> {
-        // SAFETY: the library's strings end with a NUL.
-        let copy = unsafe { CStr::from_ptr(text) }.to_str().map(str::to_owned);
-        // SAFETY: the library has allocated it, and it is not used any more.
-        unsafe { (self.functions.rados_buffer_free)(text) };
-        copy.map_err(|_| Errno::ILSEQ)
+        check(result).map(|_| answer)
     }
 
     /// Copies and frees memory of the library.

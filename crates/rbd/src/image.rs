@@ -2,18 +2,19 @@
 
 use std::ffi::{CStr, c_int, c_void};
 use std::fmt;
-use std::mem;
 use std::ptr;
 use std::sync::Arc;
 
 use libc::iovec;
-use uringfs_buffer::Buffer;
+use uringfs_buffer::{Buffer, RegionId};
 use uringfs_errno::Errno;
 
 use crate::cluster::{Cluster, c_string, check, errno_of, text_in};
 use crate::completions::{Completion, Completions, ReturnPath};
 use crate::io::{Memory, Op};
-use crate::library::{Functions, IoContext, RawCompletion, RawImage, RawInfo};
+use crate::library::{
+    Functions, IoContext, RawCompletion, RawImage, RawInfo, RawSetting, RawWatcher,
+};
 
 /// `RBD_LOCK_MODE_EXCLUSIVE`.
 const EXCLUSIVE: c_int = 0;
@@ -119,9 +120,6 @@ struct InProgress<T> {
     _segments: Box<[iovec]>,
 }
 
-// SAFETY: the addresses are those of the memory, which can be sent.
-unsafe impl<T: Send> Send for InProgress<T> {}
-
 /// Called by a thread of librbd.
 unsafe extern "C" fn on_complete<T>(completion: RawCompletion, argument: *mut c_void) {
     // SAFETY: `submit` has made the argument of such a box; librbd calls once.
@@ -222,42 +220,13 @@ impl Image {
         unsafe { size_of_image(self.functions(), self.raw) }
     }
 
-    /// Changes its size.
-    ///
-    /// # Errors
-    /// EROFS without its lock; the library's.
-    pub fn resize(&self, bytes: u64) -> Result<(), Errno> {
-        // SAFETY: the image is open.
-        check(unsafe { (self.functions().rbd_resize)(self.raw, bytes) }).map(drop)
-    }
-
-    /// Takes the exclusive lock, and keeps it until [`Self::release_lock`] or the end of the image.
+    /// Takes the exclusive lock, and keeps it until the end of the image.
     ///
     /// # Errors
     /// EROFS or EBUSY while another client has it.
     pub fn acquire_lock(&self) -> Result<(), Errno> {
         // SAFETY: the image is open.
         check(unsafe { (self.functions().rbd_lock_acquire)(self.raw, EXCLUSIVE) }).map(drop)
-    }
-
-    /// Gives the exclusive lock back.
-    ///
-    /// # Errors
-    /// EINVAL if it has none.
-    pub fn release_lock(&self) -> Result<(), Errno> {
-        // SAFETY: the image is open.
-        check(unsafe { (self.functions().rbd_lock_release)(self.raw) }).map(drop)
-    }
-
-    /// Whether this one has the exclusive lock.
-    ///
-    /// # Errors
-    /// The library's.
-    pub fn has_lock(&self) -> Result<bool, Errno> {
-        let mut has_lock = 0;
-        // SAFETY: the library stores a number.
-        check(unsafe { (self.functions().rbd_is_exclusive_lock_owner)(self.raw, &mut has_lock) })?;
-        Ok(has_lock != 0)
     }
 
     /// The holder of the exclusive lock, in the form that [`Self::break_lock`] takes: its address with its nonce.
@@ -313,7 +282,7 @@ impl Image {
             };
             // SAFETY: the library has filled in this many.
             unsafe { raw.set_len(count) };
-            let watchers = raw.iter().map(|watcher: &crate::library::RawWatcher| {
+            let watchers = raw.iter().map(|watcher: &RawWatcher| {
                 // SAFETY: the library's strings end with a NUL.
                 let address = unsafe { CStr::from_ptr(watcher.address) };
                 Watcher { address: address.to_string_lossy().into_owned(), client: watcher.id }
@@ -323,6 +292,40 @@ impl Image {
             unsafe { (functions.rbd_watchers_list_cleanup)(raw.as_mut_ptr(), count) };
             return Ok(watchers);
         }
+    }
+
+    /// The value of a setting that holds for this image: that of its own or its pool's configuration, otherwise the client's.
+    ///
+    /// # Errors
+    /// ENOENT if there is none of this name; the library's.
+    pub fn setting(&self, name: &str) -> Result<String, Errno> {
+        let functions = self.functions();
+        let mut count = 128;
+        let mut settings: Vec<RawSetting> = Vec::new();
+        loop {
+            settings.reserve(count as usize);
+            // SAFETY: the vector has room for as many as is said.
+            let result = unsafe {
+                (functions.rbd_config_image_list)(self.raw, settings.as_mut_ptr(), &mut count)
+            };
+            match check(result) {
+                Err(Errno::RANGE) => continue,
+                other => other?,
+            };
+            break;
+        }
+        // SAFETY: the library has filled in this many.
+        unsafe { settings.set_len(count as usize) };
+        let found = settings.iter().find_map(|setting| {
+            // SAFETY: the library's strings end with a NUL.
+            let of = unsafe { CStr::from_ptr(setting.name) };
+            // SAFETY: as above.
+            let value = unsafe { CStr::from_ptr(setting.value) };
+            (of.to_bytes() == name.as_bytes()).then(|| value.to_string_lossy().into_owned())
+        });
+        // SAFETY: the library has allocated this many.
+        unsafe { (functions.rbd_config_image_list_cleanup)(settings.as_mut_ptr(), count) };
+        found.ok_or(Errno::NOENT)
     }
 
     /// A value of the image's metadata.
@@ -394,7 +397,7 @@ impl Image {
     /// out the first `skip` bytes of the memory. The drop of the image waits for all operations.
     ///
     /// # Errors
-    /// The library has not taken it; `context` and memory come back.
+    /// The library has not taken it; `context` and memory come back. EFAULT for a read into memory that must not be written.
     pub fn submit<T: Send + 'static>(
         &self,
         op: Op,
@@ -404,6 +407,10 @@ impl Image {
         completions: &Completions<T>,
     ) -> Result<(), (Errno, T, Memory)> {
         let functions = self.functions();
+        let is_read_only = |buffer: &Buffer| buffer.region_id() == RegionId::READ_ONLY;
+        if matches!(op, Op::Read(_)) && memory.buffers().iter().any(is_read_only) {
+            return Err((Errno::FAULT, context, memory));
+        }
         let segments = segments(&memory, skip).into_boxed_slice();
         let (first, count) = (segments.as_ptr(), segments.len() as c_int);
         let path = completions.return_path();
@@ -486,7 +493,6 @@ impl Drop for Image {
     fn drop(&mut self) {
         if self.cluster.is_forked() {
             // The library's threads are the parent's.
-            mem::forget(self.cluster.clone());
             return;
         }
         if !self.raw.is_null() {

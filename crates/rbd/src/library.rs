@@ -43,6 +43,14 @@ pub(crate) struct RawWatcher {
     pub(crate) cookie: u64,
 }
 
+/// A setting of an image.
+#[repr(C)]
+pub(crate) struct RawSetting {
+    pub(crate) name: *mut c_char,
+    pub(crate) value: *mut c_char,
+    source: c_int,
+}
+
 /// The libraries cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoadError(String);
@@ -128,9 +136,7 @@ functions! {
         rados_conf_get: fn(Rados, *const c_char, *mut c_char, usize) -> c_int;
         rados_connect: fn(Rados) -> c_int;
         rados_shutdown: fn(Rados);
-        rados_getaddrs: fn(Rados, *mut *mut c_char) -> c_int;
         rados_get_instance_id: fn(Rados) -> u64;
-        rados_cluster_fsid: fn(Rados, *mut c_char, usize) -> c_int;
         rados_wait_for_latest_osdmap: fn(Rados) -> c_int;
         rados_blocklist_add: fn(Rados, *mut c_char, u32) -> c_int;
         rados_mon_command: fn(
@@ -150,17 +156,16 @@ functions! {
         rbd_get_size: fn(RawImage, *mut u64) -> c_int;
         rbd_get_features: fn(RawImage, *mut u64) -> c_int;
         rbd_get_stripe_unit: fn(RawImage, *mut u64) -> c_int;
-        rbd_resize: fn(RawImage, u64) -> c_int;
         rbd_metadata_get: fn(RawImage, *const c_char, *mut c_char, *mut usize) -> c_int;
         rbd_metadata_set: fn(RawImage, *const c_char, *const c_char) -> c_int;
         rbd_lock_acquire: fn(RawImage, c_int) -> c_int;
-        rbd_lock_release: fn(RawImage) -> c_int;
-        rbd_is_exclusive_lock_owner: fn(RawImage, *mut c_int) -> c_int;
         rbd_lock_get_owners: fn(RawImage, *mut c_int, *mut *mut c_char, *mut usize) -> c_int;
         rbd_lock_get_owners_cleanup: fn(*mut *mut c_char, usize);
         rbd_lock_break: fn(RawImage, c_int, *const c_char) -> c_int;
         rbd_watchers_list: fn(RawImage, *mut RawWatcher, *mut usize) -> c_int;
         rbd_watchers_list_cleanup: fn(*mut RawWatcher, usize);
+        rbd_config_image_list: fn(RawImage, *mut RawSetting, *mut c_int) -> c_int;
+        rbd_config_image_list_cleanup: fn(*mut RawSetting, c_int);
         rbd_update_watch: fn(RawImage, *mut u64, OnUpdate, *mut c_void) -> c_int;
         rbd_update_unwatch: fn(RawImage, u64) -> c_int;
         rbd_aio_create_completion: fn(*mut c_void, OnComplete, *mut RawCompletion) -> c_int;

@@ -14,8 +14,8 @@ use crate::interface::backend::{Access, Backend};
 /// # mod uringfs { pub use uringfs_device as device; }
 /// use uringfs::device::backend::RemoteTarget;
 ///
-/// let target = RemoteTarget::parse("rbd:rbd/disk?id=backup").unwrap().unwrap();
-/// assert_eq!(target.canonical_name(), "rbd:rbd/disk");
+/// let target = RemoteTarget::parse("nbd://Host:10809/disk?timeout=5").unwrap().unwrap();
+/// assert_eq!(target.canonical_name(), "nbd://host/disk");
 /// assert!(RemoteTarget::parse("/dev/vda").is_none());
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]

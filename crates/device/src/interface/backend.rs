@@ -121,6 +121,12 @@ pub trait Backend: Send + Sync + 'static {
         None
     }
 
+    /// Whether it takes its bytes from other processes that have them under [`Self::shared_name`].
+    #[doc(hidden)]
+    fn ignores_sharers(&self) -> bool {
+        false
+    }
+
     /// Identifies bytes in this process that several devices can reach: the address of what they share. `None` if
     /// only this back end reaches its bytes, or if its descriptor identifies them.
     #[doc(hidden)]

@@ -22,7 +22,7 @@ use uringfs_device::{Device, DeviceIndex, DeviceUse, Errno, UseKind};
 use uringfs_reactor::ForkDetector;
 
 pub(crate) use super::named_lock::LockKind;
-use super::named_lock::{self, NamedHolder, NamedLock};
+use super::named_lock::{self, NamedHolder, NamedLock, Others};
 use crate::error::{Error, ErrorKind};
 
 /// The longest wait for the lock of a process that has exited. The kernel releases a ring's registered files in
@@ -118,8 +118,12 @@ impl DeviceLock {
             _device_use: device_use,
         };
         if let Some(name) = backend.shared_name() {
-            lock.named =
-                Some(NamedLock::acquire(name, kind).map_err(|held| open_by(purpose, name, held))?);
+            let others = match backend.ignores_sharers() {
+                true => Others::Ignored,
+                false => Others::Respected,
+            };
+            let acquired = NamedLock::acquire(name, kind, others);
+            lock.named = Some(acquired.map_err(|held| open_by(purpose, name, held))?);
             return Ok(lock);
         }
         let Some(descriptor) = backend.identity() else {

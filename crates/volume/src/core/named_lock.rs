@@ -27,6 +27,15 @@ pub(crate) enum LockKind {
     Exclusive,
 }
 
+/// What conflicting holders of a lock mean.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Others {
+    /// The lock is not to be had.
+    Respected,
+    /// Nothing: they are excluded in another way.
+    Ignored,
+}
+
 /// The longest wait for a process that looks for holders. It takes microseconds, unless the process is stopped.
 const GUARD_TIMEOUT: Duration = Duration::from_secs(10);
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
@@ -48,19 +57,21 @@ pub(crate) struct NamedHolder {
 }
 
 impl NamedLock {
-    /// Acquires the lock.
+    /// Acquires the lock. Conflicting holders keep theirs if they are ignored.
     ///
     /// # Errors
     /// EBUSY with a process that holds it, if one does. EBUSY without one after [`GUARD_TIMEOUT`].
     pub(crate) fn acquire(
         name: &str,
         kind: LockKind,
+        others: Others,
     ) -> Result<NamedLock, (Errno, Option<NamedHolder>)> {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let failed = |errno| (errno, None);
         let _guard = guard(name).map_err(failed)?;
         let conflicts = |holder: &NamedHolder| {
-            LockKind::Exclusive == kind || LockKind::Exclusive == holder.kind
+            others == Others::Respected
+                && (LockKind::Exclusive == kind || LockKind::Exclusive == holder.kind)
         };
         if let Some(holder) = holders(name).map_err(failed)?.into_iter().find(conflicts) {
             return Err((Errno::BUSY, Some(holder)));
@@ -178,46 +189,59 @@ mod tests {
     #[test]
     fn a_writer_excludes_all_others() {
         let name = name("writer");
-        let writer = NamedLock::acquire(&name, LockKind::Exclusive).unwrap();
+        let writer = NamedLock::acquire(&name, LockKind::Exclusive, Others::Respected).unwrap();
         for kind in [LockKind::Shared, LockKind::Exclusive] {
-            let (errno, holder) = NamedLock::acquire(&name, kind).unwrap_err();
+            let (errno, holder) = NamedLock::acquire(&name, kind, Others::Respected).unwrap_err();
             assert_eq!(errno, Errno::BUSY);
             assert_eq!(holder.unwrap().process, std::process::id());
         }
         drop(writer);
         assert_eq!(holder(&name), None);
-        NamedLock::acquire(&name, LockKind::Exclusive).unwrap();
+        NamedLock::acquire(&name, LockKind::Exclusive, Others::Respected).unwrap();
+    }
+
+    #[test]
+    fn a_holder_that_ignores_others_is_found_beside_them() {
+        let name = name("ignored");
+        let old = NamedLock::acquire(&name, LockKind::Exclusive, Others::Respected).unwrap();
+        let new = NamedLock::acquire(&name, LockKind::Exclusive, Others::Ignored).unwrap();
+        drop(old);
+        assert!(holder(&name).is_some());
+        NamedLock::acquire(&name, LockKind::Shared, Others::Respected).unwrap_err();
+        drop(new);
+        assert_eq!(holder(&name), None);
     }
 
     #[test]
     fn a_copy_of_the_descriptor_does_not_keep_a_released_lock() {
         let name = name("copy");
-        let lock = NamedLock::acquire(&name, LockKind::Exclusive).unwrap();
+        let lock = NamedLock::acquire(&name, LockKind::Exclusive, Others::Respected).unwrap();
         let _copy = lock.socket.try_clone().unwrap();
         assert!(holder(&name).is_some() && holder(&name).is_some());
         lock.release();
         assert_eq!(holder(&name), None);
-        NamedLock::acquire(&name, LockKind::Exclusive).unwrap();
+        NamedLock::acquire(&name, LockKind::Exclusive, Others::Respected).unwrap();
     }
 
     #[test]
     fn readers_exclude_a_writer() {
         let (name, other) = (name("readers"), name("another"));
-        let readers = [0, 1].map(|_| NamedLock::acquire(&name, LockKind::Shared).unwrap());
-        NamedLock::acquire(&name, LockKind::Exclusive).unwrap_err();
-        NamedLock::acquire(&other, LockKind::Exclusive).unwrap();
+        let readers =
+            [0, 1].map(|_| NamedLock::acquire(&name, LockKind::Shared, Others::Respected).unwrap());
+        NamedLock::acquire(&name, LockKind::Exclusive, Others::Respected).unwrap_err();
+        NamedLock::acquire(&other, LockKind::Exclusive, Others::Respected).unwrap();
         let [one, two] = readers;
         drop(one);
-        NamedLock::acquire(&name, LockKind::Exclusive).unwrap_err();
+        NamedLock::acquire(&name, LockKind::Exclusive, Others::Respected).unwrap_err();
         drop(two);
-        NamedLock::acquire(&name, LockKind::Exclusive).unwrap();
+        NamedLock::acquire(&name, LockKind::Exclusive, Others::Respected).unwrap();
     }
 
     #[test]
     fn of_writers_that_come_at_once_one_gets_the_lock() {
         let name = name("at once");
         for _ in 0..50 {
-            let acquire = || NamedLock::acquire(&name, LockKind::Exclusive);
+            let acquire = || NamedLock::acquire(&name, LockKind::Exclusive, Others::Respected);
             let got = std::thread::scope(|scope| {
                 let all = [0; 4].map(|_| scope.spawn(acquire));
                 all.map(|one| one.join().unwrap())
@@ -247,7 +271,7 @@ mod tests {
         let name = name("false name");
         let socket = bound(&format!("{}exclusive/1/0", prefix(&name))).unwrap();
         listen(&socket, 0).unwrap();
-        NamedLock::acquire(&name, LockKind::Shared).unwrap_err();
+        NamedLock::acquire(&name, LockKind::Shared, Others::Respected).unwrap_err();
         // An ordinary user cannot see what process 1 has open.
         assert_eq!(holder(&name).is_none(), std::fs::read_dir("/proc/1/fd").is_ok());
     }

@@ -289,6 +289,7 @@ mod tests {
             disks: Vec::new(),
             incomplete: false,
             notes: Vec::new(),
+            close_failure: None,
         }
     }
 

@@ -87,8 +87,10 @@ impl Run<'_> {
         let volumes = plan.open_volumes()?;
         let results = self.run_on(&plan, &volumes, dumps);
         let closed = volumes.close();
-        let results = results?;
-        closed?;
+        let mut results = results?;
+        if let (Results::Ours(outcome), Err(error)) = (&mut results, closed) {
+            outcome.close_failure = Some(error.to_string());
+        }
         Ok(results)
     }
 
@@ -158,6 +160,7 @@ impl Run<'_> {
                 disks: disks.stats(),
                 incomplete: false,
                 notes,
+                close_failure: None,
             }))
         };
         let so_far = || {

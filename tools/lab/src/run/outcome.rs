@@ -27,6 +27,8 @@ pub struct Outcome {
     pub incomplete: bool,
     /// Notes for the user, other than the engine's.
     pub notes: Vec<String>,
+    /// Why a volume could not be closed after the run: something of it may not be durable.
+    pub close_failure: Option<String>,
 }
 
 /// The results of a run.
@@ -61,7 +63,8 @@ impl Results {
             lines.extend(first.map(|first| format!("job `{name}`: {first}{more}")));
             lines
         };
-        outcome.threads.chunk_by(|a, b| a.job == b.job).flat_map(lines).collect()
+        let of_jobs = outcome.threads.chunk_by(|a, b| a.job == b.job).flat_map(lines);
+        of_jobs.chain(outcome.close_failure.clone()).collect()
     }
 
     /// The exit code: 0; 1 if a job failed; 2 if one failed because its device is full or gone, or its file has become shorter; 130 if
@@ -73,7 +76,7 @@ impl Results {
                 let failures =
                     || outcome.threads.iter().filter_map(|thread| thread.result.failure.as_ref());
                 match failures().next() {
-                    None => 0,
+                    None => u8::from(outcome.close_failure.is_some()),
                     Some(_) if failures().any(|failure| failure.is_lost) => 2,
                     Some(_) => 1,
                 }

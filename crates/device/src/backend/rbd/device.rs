@@ -26,12 +26,14 @@ const MAX_KEPT_QUEUES: usize = 8;
 /// A writer has the image's exclusive lock for as long as the device is open, and says in the image's metadata
 /// (`uringfs.owner`) which process of which host it is. A second writer is refused. If the process of the first one has ended
 /// without closing the image, as after a crash of the process, the next one on the same machine takes the image at once; on
-/// another machine librbd takes it once the cluster has not heard of the first one for half a minute.
+/// another machine once the cluster has not heard of the first one for half a minute.
 ///
-/// With the option `take-over` a writer takes the image from a client that cannot be reached: it puts that client's instance
-/// (its address with its nonce, never the host) on the cluster's blocklist, waits until the storage daemons know, breaks the
-/// lock, and reads only then. From then on nothing of the other one reaches the image: all its requests fail with ESHUTDOWN,
-/// also after the end of the entry's life, until it opens the image again.
+/// To take the image, a writer puts the other client's instance (its address with its nonce, never the host) on the cluster's
+/// blocklist, waits for the map of the storage daemons with that entry, breaks the lock, and reads only then. From then on
+/// nothing of the other one reaches the image while the entry lives: its next request fails with ESHUTDOWN, and all later ones
+/// do, too, until it opens the image again. With the option `take-over` a writer does this at once, also if the other one runs.
+///
+/// The drop of the last handle waits for the requests that the cluster has, and so for the cluster.
 ///
 /// ```no_run
 /// # mod uringfs { pub use uringfs_device as device; }
@@ -81,7 +83,7 @@ impl Backend for Rbd {
         if self.opened.fork.is_forked() {
             return Err(Errno::CHILD);
         }
-        let size = whole_blocks(self.opened.image.size()?);
+        let size = whole_blocks(self.opened.ask_size()?);
         self.opened.size.store(size, Ordering::Relaxed);
         Ok(size)
     }
@@ -124,9 +126,13 @@ impl Backend for Rbd {
         queue.ok().map(|queue| Box::new(queue) as Box<dyn Queue>)
     }
 
-    /// None for one that takes the image from others, also from those on this host: the image's own lock excludes others.
     fn shared_name(&self) -> Option<&str> {
-        (!self.target.takes_over()).then_some(&*self.name)
+        Some(&self.name)
+    }
+
+    /// Those on this host, too. The image's own lock excludes them.
+    fn ignores_sharers(&self) -> bool {
+        self.target.takes_over() && !self.opened.geometry.read_only
     }
 }
 

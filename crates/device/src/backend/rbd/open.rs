@@ -2,7 +2,7 @@
 
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use uringfs_ring::ForkDetector;
 
 use super::opened::{BLOCK_SIZE, OpenedImage, whole_blocks};
 use super::owner::Owner;
-use super::target::{ImageCache, RbdTarget};
+use super::target::{DEFAULT_LIFE, ImageCache, RbdTarget};
 use crate::geometry::{Discard, Geometry};
 use crate::interface::backend::Access;
 
@@ -31,30 +31,54 @@ const MAX_CLEAR: u64 = 1 << 30;
 /// How long a client is shut out whose process has ended: for what of it may still be on its way.
 const ENDED_LIFE: Duration = Duration::from_secs(60 * 60);
 
+/// The most openings that nobody waits for any more and that have not ended.
+const MAX_ABANDONED: usize = 8;
+static ABANDONED: AtomicUsize = AtomicUsize::new(0);
+
 /// How much longer the thread is waited for than it waits for monitors, of whose silence it says more.
 const MARGIN: Duration = Duration::from_secs(2);
 
 /// Opens an image. A thread does it, since some calls of the library wait for storage daemons for as long as these are away.
-/// If that is too long, the thread closes the image whenever it is open.
+/// If that is too long, the thread ends as soon as they answer, and takes the image from nobody.
 pub(super) fn open(target: &RbdTarget, access: Access) -> io::Result<OpenedImage> {
     let library = Library::load()
         .map_err(|error| io::Error::new(ErrorKind::NotFound, format!("{target}: {error}")))?;
+    if ABANDONED.load(Ordering::Relaxed) >= MAX_ABANDONED {
+        return Err(io::Error::new(
+            ErrorKind::TimedOut,
+            format!(
+                "{target}: {MAX_ABANDONED} images are being opened since the cluster does not answer; see `ceph -s`"
+            ),
+        ));
+    }
     let (sender, receiver) = channel();
-    let (wanted, timeout) = (target.clone(), target.timeout);
+    let timeout = target.timeout;
+    let is_abandoned = Arc::new(AtomicBool::new(false));
+    let opening = Opening { target: target.clone(), access, is_abandoned: is_abandoned.clone() };
     let work = move || {
-        // The receiver may have gone.
-        let _ = sender.send(Opening { target: wanted, access }.open(library));
+        let opened = opening.open(library);
+        if opening.is_abandoned.load(Ordering::Relaxed) {
+            drop(opened);
+            ABANDONED.fetch_sub(1, Ordering::Relaxed);
+        } else {
+            // The receiver may have gone just now.
+            let _ = sender.send(opened);
+        }
     };
     thread::Builder::new().name("uringfs-rbd-open".into()).spawn(work)?;
     match receiver.recv_timeout(timeout + MARGIN) {
         Ok(opened) => opened,
-        Err(RecvTimeoutError::Timeout) => Err(io::Error::new(
-            ErrorKind::TimedOut,
-            format!(
-                "{target}: the cluster does not answer within {} s; see `ceph -s`, or give more time by timeout=SECONDS",
-                timeout.as_secs()
-            ),
-        )),
+        Err(RecvTimeoutError::Timeout) => {
+            ABANDONED.fetch_add(1, Ordering::Relaxed);
+            is_abandoned.store(true, Ordering::Relaxed);
+            Err(io::Error::new(
+                ErrorKind::TimedOut,
+                format!(
+                    "{target}: the cluster does not answer within {} s; see `ceph -s`, or give more time by timeout=SECONDS",
+                    timeout.as_secs()
+                ),
+            ))
+        }
         Err(RecvTimeoutError::Disconnected) => {
             Err(io::Error::other(format!("{target}: opening the image has failed")))
         }
@@ -65,6 +89,8 @@ pub(super) fn open(target: &RbdTarget, access: Access) -> io::Result<OpenedImage
 struct Opening {
     target: RbdTarget,
     access: Access,
+    /// Nobody waits for it any more.
+    is_abandoned: Arc<AtomicBool>,
 }
 
 impl Opening {
@@ -92,20 +118,27 @@ impl Opening {
             self.lock(&image)?;
         }
         let info = image.info().map_err(|errno| self.failed("asking for its size", errno))?;
-        let geometry = self.geometry(&cluster, &info)?;
+        let geometry = self.geometry(&image, &info)?;
         let size = Arc::new(AtomicU64::new(geometry.size));
         let noted = size.clone();
-        image
-            .watch_size(move |bytes| noted.store(whole_blocks(bytes), Ordering::Relaxed))
-            .map_err(|errno| self.failed("watching its size", errno))?;
+        // librbd tells readers nothing.
+        if writes {
+            image
+                .watch_size(move |bytes| noted.store(whole_blocks(bytes), Ordering::Relaxed))
+                .map_err(|errno| self.failed("watching its size", errno))?;
+        }
         let (is_lost, fork) = (AtomicBool::new(false), ForkDetector::default());
-        Ok(OpenedImage { geometry, cluster, image, size, is_lost, fork })
+        let name = self.target.name.clone();
+        Ok(OpenedImage { geometry, cluster, image, name, size, is_lost, fork })
     }
 
     fn connect(&self, library: Library) -> io::Result<Arc<Cluster>> {
         let RbdTarget { config, client, cache, timeout, .. } = &self.target;
         let cache = if *cache == ImageCache::On { "true" } else { "false" };
-        let settings = vec![("rbd_cache".to_owned(), cache.to_owned())];
+        // What is durable says librbd's own cache alone.
+        let settings =
+            [("rbd_cache", cache), ("rbd_plugins", ""), ("rbd_persistent_cache_mode", "disabled")];
+        let settings = settings.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
         let options = ConnectOptions {
             config: config.clone(),
             name: client.clone(),
@@ -131,19 +164,30 @@ impl Opening {
     /// Shuts the client out that has the exclusive lock, if its process has ended or the image is to be taken from it. Returns
     /// whether it did.
     fn fence(&self, image: &Image, cluster: &Cluster) -> io::Result<bool> {
-        let asking =
-            |errno| self.failed("asking for the owner of the image's exclusive lock", errno);
+        let asking = |errno| {
+            match errno {
+            Errno::BUSY => self.refuse(
+                ErrorKind::ResourceBusy,
+                "the image has a lock that was set by hand; see `rbd lock ls POOL/IMAGE`, and remove it".into(),
+            ),
+            errno => self.failed("asking for the owner of the image's exclusive lock", errno),
+        }
+        };
         let Some(owner) = Owner::find(image).map_err(asking)? else { return Ok(false) };
         let life = match (self.target.take_over, owner.has_ended()) {
             (_, true) => ENDED_LIFE,
             (Some(life), false) => life,
             (None, false) => {
                 let watchers = image.watchers().map_err(asking)?;
-                let is_there = watchers.iter().any(|watcher| watcher.address == owner.address);
-                // librbd takes the lock of a client that has gone, and shuts that out.
-                return if is_there { Err(self.owned(&owner)) } else { Ok(false) };
+                match watchers.iter().any(|watcher| watcher.address == owner.address) {
+                    true => return Err(self.owned(&owner)),
+                    // The cluster has not heard of it for a while: it has died, or is stopped, or cannot be reached.
+                    false => DEFAULT_LIFE,
+                }
             }
         };
+        self.require_wanted()?;
+        self.forget_older_entry(cluster, &owner)?;
         cluster.blocklist(&owner.address, life).map_err(|errno| match errno {
             Errno::ACCESS | Errno::PERM => self.refuse(
                 ErrorKind::PermissionDenied,
@@ -154,7 +198,7 @@ impl Opening {
         match image.break_lock(&owner.address) {
             // Gone by itself.
             Ok(()) | Err(Errno::NOENT) => Ok(true),
-            Err(Errno::BUSY) => Err(self.refuse(
+            Err(Errno::BUSY | Errno::AGAIN) => Err(self.refuse(
                 ErrorKind::ResourceBusy,
                 "another client has taken the image at the same time; try again".into(),
             )),
@@ -164,8 +208,36 @@ impl Opening {
         }
     }
 
+    /// Removes an entry of the owner on the blocklist, which would keep its time. The owner still has the lock, so nobody relies
+    /// on the entry.
+    fn forget_older_entry(&self, cluster: &Cluster, owner: &Owner) -> io::Result<()> {
+        // A client that may not see the list may add to it nevertheless.
+        if !cluster.blocklisted().is_ok_and(|all| all.contains(&owner.address)) {
+            return Ok(());
+        }
+        let address = &owner.address;
+        cluster.remove_from_blocklist(address).map_err(|errno| {
+            self.refuse(
+                errno.kind(),
+                format!(
+                    "{owner} is on the blocklist already, and the client may not change its entry ({errno}); \
+                     run `ceph osd blocklist rm {address}`, and try again"
+                ),
+            )
+        })
+    }
+
+    /// Ends an opening that nobody waits for any more, before it takes the image from others.
+    fn require_wanted(&self) -> io::Result<()> {
+        match self.is_abandoned.load(Ordering::Relaxed) {
+            true => Err(self.refuse(ErrorKind::TimedOut, "nobody waits for it any more".into())),
+            false => Ok(()),
+        }
+    }
+
     /// Takes the exclusive lock.
     fn lock(&self, image: &Image) -> io::Result<()> {
+        self.require_wanted()?;
         if let Err(errno) = image.acquire_lock() {
             return Err(match (errno, Owner::find(image)) {
                 (Errno::ROFS | Errno::BUSY | Errno::AGAIN, Ok(Some(owner))) => self.owned(&owner),
@@ -185,7 +257,7 @@ impl Opening {
         )
     }
 
-    fn geometry(&self, cluster: &Cluster, info: &ImageInfo) -> io::Result<Geometry> {
+    fn geometry(&self, image: &Image, info: &ImageInfo) -> io::Result<Geometry> {
         let ImageInfo { size, object_size, stripe_unit, .. } = *info;
         let size = whole_blocks(size);
         if size == 0 || size > i64::MAX as u64 {
@@ -196,9 +268,13 @@ impl Opening {
                 ),
             ));
         }
-        let has_cache = self.target.cache == ImageCache::On;
+        // The configuration of the image or of its pool may say something else than this client.
+        let cache = image
+            .setting("rbd_cache")
+            .map_err(|errno| self.failed("asking for its cache", errno))?;
+        let has_cache = cache != "false";
         let whole = object_size.min(stripe_unit).min(MAX_TRANSFER);
-        let granularity = cluster.setting("rbd_discard_granularity_bytes").ok();
+        let granularity = image.setting("rbd_discard_granularity_bytes").ok();
         let granularity = granularity.and_then(|bytes| bytes.parse::<u32>().ok());
         let granularity = granularity.unwrap_or(0).max(PHYSICAL_BLOCK_SIZE);
         Ok(Geometry {

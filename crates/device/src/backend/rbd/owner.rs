@@ -2,8 +2,10 @@
 
 use std::fmt;
 use std::fs;
+use std::path::Path;
 
-use rustix::process::{Pid, test_kill_process};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use uringfs_errno::Errno;
 use uringfs_rbd::Image;
 
@@ -70,7 +72,7 @@ impl Process {
         let program = fs::read_to_string("/proc/self/comm").unwrap_or_default();
         Process {
             id: std::process::id() as i32,
-            began: status("self").map_or(String::new(), |status| status.began),
+            began: began("self").unwrap_or_default(),
             place: place(),
             host: one_word(&name.nodename().to_string_lossy()),
             program: one_word(&program),
@@ -94,13 +96,14 @@ impl Process {
             return false;
         }
         let Some(id) = Pid::from_raw(self.id) else { return false };
-        match test_kill_process(id) {
-            Err(rustix::io::Errno::SRCH) => true,
-            // It may only be waited for, or another process may have its number now.
-            _ => status(&self.id.to_string()).is_some_and(|status| {
-                matches!(status.state.as_str(), "Z" | "X") || status.began != self.began
-            }),
-        }
+        let process = match pidfd_open(id, PidfdFlags::empty()) {
+            Err(rustix::io::Errno::SRCH) => return true,
+            Err(_) => return false,
+            Ok(process) => process,
+        };
+        // Readable once all its threads have ended. Another process may have its number now.
+        let ended = poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&Timespec::default()));
+        ended == Ok(1) || began(&self.id.to_string()).is_some_and(|began| began != self.began)
     }
 }
 
@@ -111,27 +114,23 @@ impl fmt::Display for Process {
     }
 }
 
-/// What the kernel says of a process.
-struct Status {
-    /// `Z` and `X`: it has ended.
-    state: String,
-    /// When it began, in ticks since the boot.
-    began: String,
-}
-
-/// `None` if the process is not there, or not to be seen.
-fn status(process: &str) -> Option<Status> {
+/// When a process began, in ticks since the boot. `None` if it is not there, or not to be seen.
+fn began(process: &str) -> Option<String> {
+    // The name, which ends with the last parenthesis, comes before the state; the time is the 20th from there.
     let line = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
-    // The name, which ends with the last parenthesis, comes before these.
-    let mut words = line.rsplit_once(") ")?.1.split(' ').map(str::to_owned);
-    Some(Status { state: words.next()?, began: words.nth(18)? })
+    line.rsplit_once(") ")?.1.split(' ').nth(19).map(str::to_owned)
 }
 
-/// Empty if it is not known.
+/// Empty if it is not known, or if `/proc` is that of another PID namespace.
 fn place() -> String {
+    let this = fs::read_link("/proc/self")
+        .is_ok_and(|id| id == Path::new(&std::process::id().to_string()));
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    match fs::read_link("/proc/self/ns/pid") {
-        Ok(namespace) if !boot.is_empty() => format!("{}/{}", boot.trim_end(), namespace.display()),
+    let namespaces = ["pid", "time"].map(|kind| fs::read_link(format!("/proc/self/ns/{kind}")));
+    match namespaces {
+        [Ok(pid), Ok(time)] if this && !boot.is_empty() => {
+            format!("{}/{}/{}", boot.trim_end(), pid.display(), time.display())
+        }
         _ => String::new(),
     }
 }
@@ -158,8 +157,7 @@ mod tests {
     fn a_process_has_ended_if_its_number_is_free_or_anothers() {
         let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
         let id = child.id() as i32;
-        let began = status(&id.to_string()).unwrap().began;
-        let process = Process { id, began, ..Process::this() };
+        let process = Process { id, began: began(&id.to_string()).unwrap(), ..Process::this() };
         assert!(!process.has_ended());
         assert!(Process { began: "1".into(), ..process.clone() }.has_ended());
         child.kill().unwrap();

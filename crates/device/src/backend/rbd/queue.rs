@@ -94,16 +94,9 @@ impl RbdQueue {
             && let Some(Completion { context, memory, result }) = self.completions.next()
         {
             received.outstanding -= 1;
-            // A transfer ends where the image does.
-            let room = context.request.remaining();
-            let result = result.map_err(|errno| self.opened.note_error(errno));
-            let moved = result.map(|bytes| bytes.min(room) as u32);
-            let request = give_memory_back(context, memory, moved.unwrap_or(0));
-            // librbd returns the bytes of reads, and 0 for others.
-            let result = match request.op {
-                Op::Read => moved,
-                _ => moved.map(|_| request.remaining() as u32),
-            };
+            let result = self.opened.result(&context.request, result);
+            let moved = result.unwrap_or(0);
+            let request = give_memory_back(context, memory, moved);
             received.ended.push_back(StepCompletion { request, result });
         }
     }

@@ -21,9 +21,10 @@ const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
 const MAX_TIMEOUT_S: u64 = 24 * 60 * 60;
 
 /// How long a client is shut out from which an image is taken.
-const DEFAULT_LIFE: Duration = Duration::from_secs(10 * YEAR_S);
+pub(super) const DEFAULT_LIFE: Duration = Duration::from_secs(10 * YEAR_S);
 const MIN_LIFE: Duration = Duration::from_secs(20);
-const MAX_LIFE: Duration = Duration::from_secs(100 * YEAR_S);
+/// The times of the cluster end in 2106.
+const MAX_LIFE: Duration = Duration::from_secs(50 * YEAR_S);
 const YEAR_S: u64 = 365 * 24 * 60 * 60;
 
 /// Where the client's cache of an image is.
@@ -46,7 +47,7 @@ pub enum ImageCache {
 /// | `timeout=SECONDS` | within which the cluster must answer when the image is opened: 1 to 86400, otherwise 30 |
 /// | `take-over` or `take-over=LIFE` | a writer takes the image from the client that has its exclusive lock: see [`Rbd`](super::Rbd) |
 ///
-/// LIFE is a number with `s`, `m`, `h`, `d` or `y` after it, from `20s` to `100y`; ten years if it is not given.
+/// LIFE is a number with `s`, `m`, `h`, `d` or `y` after it, from `20s` to `50y`; ten years if it is not given.
 ///
 /// Requests have no timeout: one that the cluster does not answer may still be executed later.
 ///
@@ -108,10 +109,11 @@ impl RbdTarget {
         Some(path.map_or(argument.len(), |length| SCHEME.len() + length))
     }
 
-    /// The form that all names of the same image have: without options, except for the configuration, which says the cluster.
+    /// The form that all names of the same image have: without options, except for the configuration, which says the cluster. It
+    /// is the one that is used if none is given.
     pub fn canonical(&self) -> RbdTarget {
-        let config = self.config.as_ref();
-        let config = config.map(|path| path.canonicalize().unwrap_or_else(|_| path.clone()));
+        let config = self.config.clone().or_else(usual_config);
+        let config = config.map(|path| path.canonicalize().unwrap_or(path));
         RbdTarget { config, ..RbdTarget::new(self.name.clone()) }
     }
 
@@ -173,7 +175,7 @@ impl fmt::Display for RbdTarget {
         }
         match self.take_over {
             Some(DEFAULT_LIFE) => options.push("take-over".into()),
-            Some(MAX_LIFE) => options.push("take-over=100y".into()),
+            Some(MAX_LIFE) => options.push("take-over=50y".into()),
             Some(life) => options.push(format!("take-over={}s", life.as_secs())),
             None => {}
         }
@@ -248,6 +250,16 @@ fn parse_rest(rest: &str) -> Result<RbdTarget, String> {
     Ok(target)
 }
 
+/// The configuration that librados takes if none is named.
+fn usual_config() -> Option<PathBuf> {
+    if let Some(path) = std::env::var_os("CEPH_CONF") {
+        return Some(path.into());
+    }
+    let home = std::env::home_dir().map(|home| home.join(".ceph/ceph.conf"));
+    let usual = [Some("/etc/ceph/ceph.conf".into()), home, Some("ceph.conf".into())];
+    usual.into_iter().flatten().find(|path| path.exists())
+}
+
 /// A time for which a client is shut out.
 fn life(text: &str) -> Result<Duration, String> {
     if text.is_empty() {
@@ -255,7 +267,7 @@ fn life(text: &str) -> Result<Duration, String> {
     }
     let refused = || {
         format!(
-            "take-over={text} is no time from 20s to 100y; write one like 90s, 5m, 2h, 30d or 10y"
+            "take-over={text} is no time from 20s to 50y; write one like 90s, 5m, 2h, 30d or 10y"
         )
     };
     let digits = text.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(text.len());
@@ -299,7 +311,7 @@ mod tests {
             "rbd:rbd/disk?conf=/etc/ceph/other.conf&id=backup&cache=on&timeout=5",
             "rbd:rbd/disk?take-over",
             "rbd:rbd/disk?take-over=20s",
-            "rbd:rbd/disk?take-over=100y",
+            "rbd:rbd/disk?take-over=50y",
         ] {
             assert_eq!(parse(text).unwrap().to_string(), text);
         }
@@ -310,10 +322,17 @@ mod tests {
     }
 
     #[test]
-    fn one_image_has_one_canonical_name() {
-        let canonical = |text| parse(text).unwrap().canonical().to_string();
-        assert_eq!(canonical("rbd:rbd/disk?id=a&cache=on&timeout=1"), "rbd:rbd/disk");
-        assert_eq!(canonical("rbd:rbd/disk?conf=/no/such&id=a"), "rbd:rbd/disk?conf=/no/such");
+    fn one_image_of_a_cluster_has_one_canonical_name() {
+        let canonical = |text: &str| parse(text).unwrap().canonical().to_string();
+        let name = "rbd:rbd/disk?conf=/no/such";
+        assert_eq!(canonical(&format!("{name}&id=a&cache=on&timeout=1&take-over")), name);
+        let folder = tempfile::tempdir().unwrap();
+        let [real, link] = ["real", "link"].map(|name| folder.path().join(name));
+        std::fs::write(&real, "").unwrap();
+        std::os::unix::fs::symlink(&real, &link).unwrap();
+        let [real, link] =
+            [real, link].map(|path| canonical(&format!("rbd:rbd/disk?conf={}", path.display())));
+        assert_eq!(real, link);
     }
 
     #[test]
@@ -342,10 +361,10 @@ mod tests {
             ("rbd:rbd/disk?id=client.admin", "id=admin"),
             ("rbd:rbd/disk?cache=some", "off or on"),
             ("rbd:rbd/disk?timeout=0", "within 1 to"),
-            ("rbd:rbd/disk?take-over=10", "20s to 100y"),
-            ("rbd:rbd/disk?take-over=19s", "20s to 100y"),
-            ("rbd:rbd/disk?take-over=101y", "20s to 100y"),
-            ("rbd:rbd/disk?take-over=99999999999999999999y", "20s to 100y"),
+            ("rbd:rbd/disk?take-over=10", "20s to 50y"),
+            ("rbd:rbd/disk?take-over=19s", "20s to 50y"),
+            ("rbd:rbd/disk?take-over=51y", "20s to 50y"),
+            ("rbd:rbd/disk?take-over=99999999999999999999y", "20s to 50y"),
             ("rbd:rbd/disk?key=x", "no option 'key'"),
             ("rbd:rbd/disk?id=a&id=b", "twice"),
         ] {

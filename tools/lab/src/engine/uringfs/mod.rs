@@ -207,6 +207,9 @@ impl Engine for Uringfs {
 /// file of the kernel's, an error is not reported: a job with `end_fsync=1` gets it.
 impl Drop for Uringfs {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            return;
+        }
         let is_buffered = |file: &&File| file.is_buffered() && !file.geometry().read_only;
         for file in self.files.iter().filter(is_buffered) {
             let _ = self.reactor.block_on(file.sync_data());
