@@ -3,11 +3,12 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use rustix::event::{EventfdFlags, eventfd};
 use uringfs_errno::Errno;
+use uringfs_sync::Doorbell;
 
 use crate::io::Memory;
 
@@ -30,17 +31,11 @@ pub struct Completions<T> {
     bell: Arc<Bell>,
 }
 
-/// The receiver is awake, and looks by itself.
-const AWAKE: u8 = 0;
-/// The receiver sleeps, or is about to: the next sender signals it.
-const ARMED: u8 = 1;
-/// A sender has signalled, or is about to.
-const SIGNALLED: u8 = 2;
-
 /// Wakes the receiver.
 #[derive(Debug)]
 struct Bell {
-    state: AtomicU8,
+    doorbell: Doorbell,
+    /// Blocking: a signal that is expected is waited for.
     event: OwnedFd,
     system_calls: AtomicU64,
 }
@@ -58,9 +53,10 @@ impl<T> Completions<T> {
     /// # Errors
     /// EMFILE or ENFILE when there are no descriptors left.
     pub fn new() -> Result<Completions<T>, Errno> {
-        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let event = eventfd(0, EventfdFlags::CLOEXEC)?;
         let (sender, receiver) = channel();
-        let bell = Arc::new(Bell { state: AWAKE.into(), event, system_calls: 0.into() });
+        let bell = Bell { doorbell: Doorbell::default(), event, system_calls: 0.into() };
+        let bell = Arc::new(bell);
         Ok(Completions { receiver, sender, bell })
     }
 
@@ -73,19 +69,13 @@ impl<T> Completions<T> {
     /// Makes [`Self::event`] readable as soon as another operation has ended. The caller looks at [`Self::next`] once more
     /// before it sleeps.
     pub fn arm(&self) {
-        self.bell.change(AWAKE, ARMED);
-        // Before the look at the list, as senders look at the bell after they have sent: one of both sees the other.
-        fence(Ordering::SeqCst);
+        self.bell.take_signal();
+        self.bell.doorbell.arm();
     }
 
-    /// Ends [`Self::arm`], and takes the signal if there was one.
-    pub fn disarm(&self) {
-        let is_signalled =
-            !self.bell.change(ARMED, AWAKE) && self.bell.state.load(Ordering::Relaxed) == SIGNALLED;
-        // A sender that has not signalled yet does so at once; the signal is taken the next time.
-        if is_signalled && self.bell.take_signal() {
-            self.bell.state.store(AWAKE, Ordering::Relaxed);
-        }
+    /// Takes the signal if there is one.
+    pub fn take_signal(&self) {
+        self.bell.take_signal();
     }
 
     /// Readable (level-triggered) when an operation has ended since [`Self::arm`].
@@ -113,31 +103,27 @@ impl<T> ReturnPath<T> {
     /// Returns an operation to its caller. If that is gone, the operation is dropped.
     pub(crate) fn send(&self, completion: Completion<T>) {
         if self.sender.send(completion).is_ok() {
-            fence(Ordering::SeqCst);
-            if self.bell.change(ARMED, SIGNALLED) {
-                self.bell.signal();
-            }
+            self.bell.ring();
         }
     }
 }
 
 impl Bell {
-    fn signal(&self) {
-        self.system_calls.fetch_add(1, Ordering::Relaxed);
-        // The counter cannot overflow: each signal is taken before the next.
-        let _ = rustix::io::write(&self.event, &1u64.to_ne_bytes());
+    /// Wakes the receiver if it sleeps.
+    fn ring(&self) {
+        if self.doorbell.ring() {
+            self.system_calls.fetch_add(1, Ordering::Relaxed);
+            // The counter cannot overflow: each signal is taken before the next.
+            let _ = rustix::io::write(&self.event, &1u64.to_ne_bytes());
+        }
     }
 
-    fn take_signal(&self) -> bool {
-        self.system_calls.fetch_add(1, Ordering::Relaxed);
-        rustix::io::read(&self.event, &mut [0; 8]).is_ok()
-    }
-
-    /// Returns whether it was in the first state, and is in the second one now.
-    fn change(&self, from: u8, to: u8) -> bool {
-        // A load alone is what happens mostly.
-        self.state.load(Ordering::Relaxed) == from
-            && self.state.compare_exchange(from, to, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    /// Waits at most for the sender that is about to signal.
+    fn take_signal(&self) {
+        self.doorbell.take(|| {
+            self.system_calls.fetch_add(1, Ordering::Relaxed);
+            while rustix::io::read(&self.event, &mut [0; 8]) == Err(rustix::io::Errno::INTR) {}
+        });
     }
 }
 
@@ -169,13 +155,11 @@ mod tests {
         path.send(completion(2));
         path.send(completion(3));
         assert!(is_readable(&completions, 0));
-        completions.disarm();
+        completions.take_signal();
         assert!(!is_readable(&completions, 0));
         let rest: Vec<u32> =
             std::iter::from_fn(|| completions.next()).map(|it| it.context).collect();
         assert_eq!(rest, [2, 3]);
-        completions.arm();
-        completions.disarm();
         path.send(completion(4));
         assert!(!is_readable(&completions, 0));
     }
@@ -191,7 +175,7 @@ mod tests {
             }
             let mut received = 0;
             while received < 2 * EACH {
-                completions.disarm();
+                completions.take_signal();
                 received += std::iter::from_fn(|| completions.next()).count() as u32;
                 completions.arm();
                 match completions.next() {

@@ -12,13 +12,14 @@ use std::hint;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering, fence};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
 
 use crossbeam_utils::CachePadded;
 use parking_lot::{Condvar, Mutex};
 use rustix::event::{EventfdFlags, eventfd};
 use uringfs_errno::Errno;
+use uringfs_sync::Doorbell;
 
 use crate::inner::DeviceInner;
 use crate::interface::queue::{Queue, Ready};
@@ -27,13 +28,6 @@ use crate::request::{Request, StepCompletion, Tag};
 /// The rounds in which an idle thread polls for work before it sleeps: a few
 /// microseconds, less than the cost of a sleep and a wake.
 const SPINS: u32 = 100;
-
-/// The reactor is awake and polls.
-const AWAKE: u8 = 0;
-/// The reactor sleeps, or is about to: the next completion signals it.
-const ARMED: u8 = 1;
-/// A thread has signalled, or is about to.
-const SIGNALLED: u8 = 2;
 
 /// A queue with a bounded number of worker threads.
 pub struct ThreadsQueue {
@@ -63,7 +57,7 @@ struct SharedState {
     done: Mutex<VecDeque<StepCompletion>>,
     /// The number of completions in `done`, readable without the lock.
     finished: CachePadded<AtomicUsize>,
-    notifier_state: AtomicU8,
+    bell: Doorbell,
     notifier: OwnedFd,
     system_calls: AtomicU64,
 }
@@ -92,7 +86,7 @@ impl ThreadsQueue {
             waiting: CachePadded::default(),
             done: Mutex::new(VecDeque::with_capacity(depth)),
             finished: CachePadded::default(),
-            notifier_state: AtomicU8::new(AWAKE),
+            bell: Doorbell::default(),
             notifier: eventfd(0, EventfdFlags::CLOEXEC)?,
             system_calls: AtomicU64::new(0),
         });
@@ -177,15 +171,7 @@ impl SharedState {
 
     /// Wakes the reactor if it sleeps.
     fn notify(&self) {
-        // Pairs with the fence in `ready`: either this thread sees ARMED, or the
-        // reactor sees the completion.
-        fence(Ordering::SeqCst);
-        if self.notifier_state.load(Ordering::Relaxed) == ARMED
-            && self
-                .notifier_state
-                .compare_exchange(ARMED, SIGNALLED, Ordering::AcqRel, Ordering::Relaxed)
-                .is_ok()
-        {
+        if self.bell.ring() {
             // The counter cannot overflow: the reactor reads each signal before the next.
             self.count_calls(1);
             let _ = rustix::io::write(&self.notifier, &1u64.to_ne_bytes());
@@ -195,12 +181,11 @@ impl SharedState {
     /// Reads the signal, so that the notifier is no longer readable. Waits at most for the thread that is about to
     /// signal it.
     fn drain_notifier(&self) {
-        if self.notifier_state.load(Ordering::Acquire) == SIGNALLED {
+        self.bell.take(|| {
             let mut count = [0; 8];
             self.count_calls(1);
             while rustix::io::read(&self.notifier, &mut count) == Err(rustix::io::Errno::INTR) {}
-            self.notifier_state.store(AWAKE, Ordering::Release);
-        }
+        });
     }
 }
 
@@ -265,8 +250,7 @@ impl Queue for ThreadsQueue {
         if self.in_flight == self.pushed.len() {
             return Ready::Never;
         }
-        self.shared.notifier_state.store(ARMED, Ordering::Relaxed);
-        fence(Ordering::SeqCst);
+        self.shared.bell.arm();
         if self.shared.finished.load(Ordering::Relaxed) > 0 {
             return Ready::Now;
         }

@@ -173,7 +173,7 @@ impl Queue for RbdQueue {
 
     fn reap(&mut self) -> Option<StepCompletion> {
         if self.received.get_mut().ended.is_empty() {
-            self.completions.disarm();
+            self.completions.take_signal();
             self.receive();
         }
         self.received.get_mut().ended.pop_front()
