@@ -143,26 +143,6 @@ impl Cluster {
             .map(drop)
     }
 
-    /// A setting of the configuration.
-    ///
-    /// # Errors
-    /// ENOENT if there is none of this name.
-    pub fn setting(&self, name: &str) -> Result<String, Errno> {
-        let name = c_string(name)?;
-        let mut value = [0u8; 256];
-        // SAFETY: the name and the buffer of this length are valid during the call.
-        let result = unsafe {
-            (self.functions.rados_conf_get)(
-                self.raw,
-                name.as_ptr(),
-                value.as_mut_ptr().cast(),
-                value.len(),
-            )
-        };
-        check(result)?;
-        text_in(&value)
-    }
-
     /// The number of this instance, as in `client.4711`.
     pub fn instance(&self) -> u64 {
         // SAFETY: the instance exists.

@@ -52,15 +52,6 @@ impl Features {
     }
 }
 
-/// A client that has an image open, or has died and is not forgotten yet.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Watcher {
-    /// Its address with its nonce, as `127.0.0.1:0/4711`.
-    pub address: String,
-    /// Its number, as in `client.4711`.
-    pub client: i64,
-}
-
 /// An open image. Any thread may use it.
 pub struct Image {
     raw: RawImage,
@@ -264,11 +255,11 @@ impl Image {
             .map(drop)
     }
 
-    /// The clients that have it open, this one included.
+    /// The addresses, each with its nonce, of the clients that have it open for writing, this one included.
     ///
     /// # Errors
     /// The library's.
-    pub fn watchers(&self) -> Result<Vec<Watcher>, Errno> {
+    pub fn watchers(&self) -> Result<Vec<String>, Errno> {
         let functions = self.functions();
         let mut count = 16;
         loop {
@@ -284,8 +275,7 @@ impl Image {
             unsafe { raw.set_len(count) };
             let watchers = raw.iter().map(|watcher: &RawWatcher| {
                 // SAFETY: the library's strings end with a NUL.
-                let address = unsafe { CStr::from_ptr(watcher.address) };
-                Watcher { address: address.to_string_lossy().into_owned(), client: watcher.id }
+                unsafe { CStr::from_ptr(watcher.address) }.to_string_lossy().into_owned()
             });
             let watchers = watchers.collect();
             // SAFETY: the library has allocated this many.

@@ -52,6 +52,6 @@ mod library;
 
 pub use cluster::{Cluster, ConnectError, ConnectOptions};
 pub use completions::{Completion, Completions};
-pub use image::{Features, Image, ImageInfo, ImageName, OpenError, OpenMode, Watcher};
+pub use image::{Features, Image, ImageInfo, ImageName, OpenError, OpenMode};
 pub use io::{Memory, Op};
 pub use library::{Library, LoadError};

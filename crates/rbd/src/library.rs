@@ -39,8 +39,8 @@ pub(crate) struct RawInfo {
 #[repr(C)]
 pub(crate) struct RawWatcher {
     pub(crate) address: *mut c_char,
-    pub(crate) id: i64,
-    pub(crate) cookie: u64,
+    id: i64,
+    cookie: u64,
 }
 
 /// A setting of an image.
@@ -133,7 +133,6 @@ functions! {
         rados_conf_read_file: fn(Rados, *const c_char) -> c_int;
         rados_conf_parse_env: fn(Rados, *const c_char) -> c_int;
         rados_conf_set: fn(Rados, *const c_char, *const c_char) -> c_int;
-        rados_conf_get: fn(Rados, *const c_char, *mut c_char, usize) -> c_int;
         rados_connect: fn(Rados) -> c_int;
         rados_shutdown: fn(Rados);
         rados_get_instance_id: fn(Rados) -> u64;

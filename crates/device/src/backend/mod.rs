@@ -27,6 +27,8 @@ pub mod signature;
 pub(crate) mod remote;
 // Percent-encoding in URIs.
 mod percent;
+// Queues for threads that perform requests.
+mod kept_queues;
 // Steps of requests that need no server.
 mod without_device;
 // Error messages for paths that cannot be opened.

@@ -2,12 +2,11 @@
 
 use std::fmt;
 use std::io;
-use std::mem;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
 use uringfs_errno::Errno;
 
+use super::super::kept_queues::KeptQueues;
 use super::links::Links;
 use super::open::{ask_size, open};
 use super::queue::{NbdQueue, QueueUser};
@@ -15,10 +14,7 @@ use super::target::NbdTarget;
 use crate::geometry::Geometry;
 use crate::interface::backend::{Access, Backend, KernelTarget};
 use crate::interface::queue::Queue;
-use crate::request::{Payload, Request, StepCompletion};
-
-/// The most queues that are kept for threads that perform requests.
-const MAX_KEPT_QUEUES: usize = 8;
+use crate::request::Request;
 
 /// An export of an NBD server.
 pub struct Nbd {
@@ -26,8 +22,8 @@ pub struct Nbd {
     /// The same for all devices with the same server and name.
     name: String,
     links: Arc<Links>,
-    /// For [`Backend::perform`]: those that no thread uses.
-    queues: Mutex<Vec<NbdQueue>>,
+    /// For [`Backend::perform`].
+    queues: KeptQueues<NbdQueue>,
 }
 
 impl Nbd {
@@ -40,7 +36,7 @@ impl Nbd {
         let (peer, connection) = open(target, access)?;
         let links = Arc::new(Links::new(peer, connection));
         let name = target.canonical().to_string();
-        Ok(Nbd { target: target.to_string(), name, links, queues: Mutex::default() })
+        Ok(Nbd { target: target.to_string(), name, links, queues: KeptQueues::default() })
     }
 }
 
@@ -69,19 +65,11 @@ impl Backend for Nbd {
         if let Some(result) = self.links.peer().check(request) {
             return result;
         }
-        let kept = self.queues.lock().pop();
-        let mut queue = match kept {
-            Some(queue) => queue,
-            None => NbdQueue::new(self.links.clone(), 1, QueueUser::Thread)?,
-        };
-        let empty = Request::new(request.device, request.op, 0, Payload::Length(0), request.tag);
-        let StepCompletion { request: ended, result } = queue.perform(mem::replace(request, empty));
-        *request = ended;
-        let mut queues = self.queues.lock();
-        if queues.len() < MAX_KEPT_QUEUES {
-            queues.push(queue);
-        }
-        result
+        self.queues.perform(
+            request,
+            || NbdQueue::new(self.links.clone(), 1, QueueUser::Thread),
+            NbdQueue::perform,
+        )
     }
 
     /// `None` if the process has no descriptors left. The reactor then uses a queue that calls [`Self::perform`].

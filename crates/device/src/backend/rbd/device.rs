@@ -2,13 +2,12 @@
 
 use std::fmt;
 use std::io;
-use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use parking_lot::Mutex;
 use uringfs_errno::Errno;
 
+use super::super::kept_queues::KeptQueues;
 use super::open::open;
 use super::opened::{OpenedImage, whole_blocks};
 use super::queue::RbdQueue;
@@ -16,10 +15,7 @@ use super::target::RbdTarget;
 use crate::geometry::Geometry;
 use crate::interface::backend::{Access, Backend, KernelTarget, Property};
 use crate::interface::queue::Queue;
-use crate::request::{Payload, Request, StepCompletion};
-
-/// The most queues that are kept for threads that perform requests.
-const MAX_KEPT_QUEUES: usize = 8;
+use crate::request::Request;
 
 /// An image of Ceph's RBD.
 ///
@@ -52,8 +48,8 @@ pub struct Rbd {
     /// The same for all devices on the same image.
     name: String,
     opened: Arc<OpenedImage>,
-    /// For [`Backend::perform`]: those that no thread uses.
-    queues: Mutex<Vec<RbdQueue>>,
+    /// For [`Backend::perform`].
+    queues: KeptQueues<RbdQueue>,
 }
 
 impl Rbd {
@@ -66,7 +62,7 @@ impl Rbd {
     pub fn open(target: &RbdTarget, access: Access) -> io::Result<Rbd> {
         let opened = Arc::new(open(target, access)?);
         let name = target.canonical().to_string();
-        Ok(Rbd { target: target.clone(), name, opened, queues: Mutex::default() })
+        Ok(Rbd { target: target.clone(), name, opened, queues: KeptQueues::default() })
     }
 }
 
@@ -105,19 +101,7 @@ impl Backend for Rbd {
         if let Some(result) = self.opened.check(request) {
             return result;
         }
-        let kept = self.queues.lock().pop();
-        let mut queue = match kept {
-            Some(queue) => queue,
-            None => RbdQueue::new(self.opened.clone(), 1)?,
-        };
-        let empty = Request::new(request.device, request.op, 0, Payload::Length(0), request.tag);
-        let StepCompletion { request: ended, result } = queue.perform(mem::replace(request, empty));
-        *request = ended;
-        let mut queues = self.queues.lock();
-        if queues.len() < MAX_KEPT_QUEUES {
-            queues.push(queue);
-        }
-        result
+        self.queues.perform(request, || RbdQueue::new(self.opened.clone(), 1), RbdQueue::perform)
     }
 
     /// `None` if the process has no descriptors left. The reactor then uses a queue that calls [`Self::perform`].

@@ -31,7 +31,7 @@ const MAX_CLEAR: u64 = 1 << 30;
 /// How long a client is shut out whose process has ended: for what of it may still be on its way.
 const ENDED_LIFE: Duration = Duration::from_secs(60 * 60);
 
-/// The most openings that nobody waits for any more and that have not ended.
+/// The most abandoned openings in progress.
 const MAX_ABANDONED: usize = 8;
 static ABANDONED: AtomicUsize = AtomicUsize::new(0);
 
@@ -39,7 +39,7 @@ static ABANDONED: AtomicUsize = AtomicUsize::new(0);
 const MARGIN: Duration = Duration::from_secs(2);
 
 /// Opens an image. A thread does it, since some calls of the library wait for storage daemons for as long as these are away.
-/// If that is too long, the thread ends as soon as they answer, and takes the image from nobody.
+/// After the timeout the opening is abandoned: the thread ends as soon as they answer, and changes no lock from then on.
 pub(super) fn open(target: &RbdTarget, access: Access) -> io::Result<OpenedImage> {
     let library = Library::load()
         .map_err(|error| io::Error::new(ErrorKind::NotFound, format!("{target}: {error}")))?;
@@ -47,21 +47,21 @@ pub(super) fn open(target: &RbdTarget, access: Access) -> io::Result<OpenedImage
         return Err(io::Error::new(
             ErrorKind::TimedOut,
             format!(
-                "{target}: {MAX_ABANDONED} images are being opened since the cluster does not answer; see `ceph -s`"
+                "{target}: {MAX_ABANDONED} earlier openings still wait for the cluster; see `ceph -s`"
             ),
         ));
     }
     let (sender, receiver) = channel();
     let timeout = target.timeout;
-    let is_abandoned = Arc::new(AtomicBool::new(false));
-    let opening = Opening { target: target.clone(), access, is_abandoned: is_abandoned.clone() };
+    let is_over = Arc::new(AtomicBool::new(false));
+    let opening = Opening { target: target.clone(), access, is_over: is_over.clone() };
     let work = move || {
         let opened = opening.open(library);
-        if opening.is_abandoned.load(Ordering::Relaxed) {
+        if opening.is_over.swap(true, Ordering::Relaxed) {
             drop(opened);
             ABANDONED.fetch_sub(1, Ordering::Relaxed);
         } else {
-            // The receiver may have gone just now.
+            // The other side waits for it.
             let _ = sender.send(opened);
         }
     };
@@ -69,8 +69,14 @@ pub(super) fn open(target: &RbdTarget, access: Access) -> io::Result<OpenedImage
     match receiver.recv_timeout(timeout + MARGIN) {
         Ok(opened) => opened,
         Err(RecvTimeoutError::Timeout) => {
+            // Before the thread can subtract it.
             ABANDONED.fetch_add(1, Ordering::Relaxed);
-            is_abandoned.store(true, Ordering::Relaxed);
+            if is_over.swap(true, Ordering::Relaxed) {
+                // The thread has ended in time after all, and sends.
+                ABANDONED.fetch_sub(1, Ordering::Relaxed);
+                let lost = || io::Error::other(format!("{target}: opening the image has failed"));
+                return receiver.recv().unwrap_or_else(|_| Err(lost()));
+            }
             Err(io::Error::new(
                 ErrorKind::TimedOut,
                 format!(
@@ -89,8 +95,8 @@ pub(super) fn open(target: &RbdTarget, access: Access) -> io::Result<OpenedImage
 struct Opening {
     target: RbdTarget,
     access: Access,
-    /// Nobody waits for it any more.
-    is_abandoned: Arc<AtomicBool>,
+    /// Set by the first of both: the thread that has opened, and the caller that abandons the opening.
+    is_over: Arc<AtomicBool>,
 }
 
 impl Opening {
@@ -164,14 +170,13 @@ impl Opening {
     /// Shuts the client out that has the exclusive lock, if its process has ended or the image is to be taken from it. Returns
     /// whether it did.
     fn fence(&self, image: &Image, cluster: &Cluster) -> io::Result<bool> {
-        let asking = |errno| {
-            match errno {
+        let asking = |errno| match errno {
             Errno::BUSY => self.refuse(
                 ErrorKind::ResourceBusy,
-                "the image has a lock that was set by hand; see `rbd lock ls POOL/IMAGE`, and remove it".into(),
+                "the image has a lock that was set by hand; see `rbd lock ls`, and remove it"
+                    .into(),
             ),
             errno => self.failed("asking for the owner of the image's exclusive lock", errno),
-        }
         };
         let Some(owner) = Owner::find(image).map_err(asking)? else { return Ok(false) };
         let life = match (self.target.take_over, owner.has_ended()) {
@@ -179,7 +184,7 @@ impl Opening {
             (Some(life), false) => life,
             (None, false) => {
                 let watchers = image.watchers().map_err(asking)?;
-                match watchers.iter().any(|watcher| watcher.address == owner.address) {
+                match watchers.contains(&owner.address) {
                     true => return Err(self.owned(&owner)),
                     // The cluster has not heard of it for a while: it has died, or is stopped, or cannot be reached.
                     false => DEFAULT_LIFE,
@@ -208,8 +213,8 @@ impl Opening {
         }
     }
 
-    /// Removes an entry of the owner on the blocklist, which would keep its time. The owner still has the lock, so nobody relies
-    /// on the entry.
+    /// Removes an entry of the owner on the blocklist, which would keep its time. The owner still has the lock, so no other
+    /// client relies on the entry.
     fn forget_older_entry(&self, cluster: &Cluster, owner: &Owner) -> io::Result<()> {
         // A client that may not see the list may add to it nevertheless.
         if !cluster.blocklisted().is_ok_and(|all| all.contains(&owner.address)) {
@@ -227,10 +232,10 @@ impl Opening {
         })
     }
 
-    /// Ends an opening that nobody waits for any more, before it takes the image from others.
+    /// Ends an abandoned opening before it changes a lock.
     fn require_wanted(&self) -> io::Result<()> {
-        match self.is_abandoned.load(Ordering::Relaxed) {
-            true => Err(self.refuse(ErrorKind::TimedOut, "nobody waits for it any more".into())),
+        match self.is_over.load(Ordering::Relaxed) {
+            true => Err(self.refuse(ErrorKind::TimedOut, "the opening was abandoned".into())),
             false => Ok(()),
         }
     }

@@ -70,7 +70,6 @@ impl OpenedImage {
             // A transfer ends where the image does.
             (Op::Read, Ok(moved)) => Ok(moved.min(length) as u32),
             (Op::Read, Err(Errno::INVAL)) if first >= size() => Ok(0),
-            (_, Ok(_)) if first + length <= size() => Ok(length as u32),
             (_, Ok(_) | Err(Errno::INVAL)) if first + length > size() => Err(Errno::NOSPC),
             (_, Ok(_)) => Ok(length as u32),
             (_, Err(errno)) => Err(self.note_error(errno)),

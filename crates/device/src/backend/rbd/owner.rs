@@ -34,7 +34,7 @@ struct Process {
 }
 
 impl Owner {
-    /// The client that has the lock; `None` if nobody has.
+    /// The client that has the lock; `None` if the lock is free.
     pub(super) fn find(image: &Image) -> Result<Option<Owner>, Errno> {
         let Some(address) = image.lock_owner()? else { return Ok(None) };
         let said = image.metadata(KEY).unwrap_or_default();
