@@ -22,6 +22,11 @@ impl Failure {
     pub fn new(errno: Errno, what: String, file: Option<u32>) -> Self {
         Self { errno, what, file, is_lost: LOST_TARGET.contains(&errno) }
     }
+
+    /// Whether the target is gone, or is not as long as it was.
+    pub fn target_is_gone(&self) -> bool {
+        self.is_lost && !matches!(self.errno, Errno::NOSPC | Errno::DQUOT)
+    }
 }
 
 impl fmt::Display for Failure {

@@ -1,5 +1,6 @@
 //! The results of a run.
 
+use super::failure::Failure;
 use super::thread_result::ThreadResult;
 use crate::engine::fio;
 use crate::job::Job;
@@ -41,7 +42,8 @@ pub enum Results {
 }
 
 impl Results {
-    /// One line for each failed job, after one line for each of its first wrong blocks.
+    /// One line for each failed job, after one line for each of its first wrong blocks; then the line of a volume that could not be
+    /// closed, unless a job's line says that its target is gone, which is why it could not be.
     pub fn failures(&self) -> Vec<String> {
         let outcome = match self {
             Self::Ours(outcome) => outcome,
@@ -64,7 +66,10 @@ impl Results {
             lines
         };
         let of_jobs = outcome.threads.chunk_by(|a, b| a.job == b.job).flat_map(lines);
-        of_jobs.chain(outcome.close_failure.clone()).collect()
+        let mut failures =
+            outcome.threads.iter().filter_map(|thread| thread.result.failure.as_ref());
+        let is_told = failures.any(Failure::target_is_gone);
+        of_jobs.chain(outcome.close_failure.clone().filter(|_| !is_told)).collect()
     }
 
     /// The exit code: 0; 1 if a job failed; 2 if one failed because its device is full or gone, or its file has become shorter; 130 if
@@ -82,6 +87,49 @@ impl Results {
                 }
             }
             Self::Fio(output) => output.exit_code,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::job::{Parser, UnknownKeys};
+    use crate::run::LoopResult;
+    use uringfs::Errno;
+
+    /// A job that ended with this error on its file, in a volume that could not be closed.
+    fn unclosed(errno: Option<Errno>) -> Results {
+        let mut parser = Parser::new(&|_| None, UnknownKeys::Refuse);
+        parser.bytes(b"[one]\n", "test").unwrap();
+        let failure = errno.map(|errno| Failure::new(errno, "v:/file: write".into(), Some(0)));
+        let result = LoopResult { failure, ..LoopResult::default() };
+        Results::Ours(Box::new(Outcome {
+            started: SystemTime::UNIX_EPOCH,
+            engine: "uringfs",
+            jobs: parser.finish().unwrap().jobs,
+            globals: Vec::new(),
+            threads: vec![ThreadResult { job: 0, group: 0, elapsed_ns: 0, result, steady: None }],
+            files_made: Vec::new(),
+            disks: Vec::new(),
+            incomplete: false,
+            notes: Vec::new(),
+            close_failure: Some("closing v: Input/output error".into()),
+        }))
+    }
+
+    #[test]
+    fn a_volume_that_cannot_be_closed_has_a_line_unless_its_target_is_gone() {
+        for (errno, lines, code) in [
+            (None, 1, 1),
+            (Some(Errno::IO), 2, 1),
+            (Some(Errno::NOSPC), 2, 2),
+            (Some(Errno::NODEV), 1, 2),
+            (Some(Errno::NXIO), 1, 2),
+        ] {
+            let results = unclosed(errno);
+            assert_eq!(results.failures().len(), lines, "{errno:?}: {:?}", results.failures());
+            assert_eq!(results.exit_code(), code, "{errno:?}");
         }
     }
 }
