@@ -10,6 +10,7 @@ use std::fmt;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::backend::open::open;
 use crate::claim::Claim;
@@ -158,6 +159,12 @@ impl Device {
     /// `File::append_durably`.
     pub fn flushes(&self) -> u64 {
         self.handle.core.flushes()
+    }
+
+    /// For how long its oldest request has been waiting. `None` if there is none, or for a back end that does not know: only
+    /// that of RBD does, whose cluster may be away for long.
+    pub fn oldest_request(&self) -> Option<Duration> {
+        self.handle.core.backend().oldest_request()
     }
 
     /// A description for display, such as `file /a/b`.

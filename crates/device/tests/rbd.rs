@@ -4,14 +4,16 @@ mod harness;
 
 use std::io::{BufRead, BufReader, ErrorKind};
 use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
 
-use harness::TestQueue;
 use harness::ceph::{CephCluster, TestImage};
 use harness::model::{SIZE, run};
+use harness::{TestQueue, poll_in};
 use rustix::process::{Pid, Signal, kill_process};
 use uringfs_buffer::Buffer;
-use uringfs_device::backend::rbd::{Rbd, RbdTarget};
-use uringfs_device::{Access, Device, Errno, Op, Payload};
+use uringfs_device::backend::rbd::{Rbd, RbdAdmin, RbdTarget};
+use uringfs_device::{Access, Device, Errno, Op, Payload, Ready, Tag};
 
 fn buffer(length: usize, byte: u8) -> Payload {
     Payload::Buffer(Buffer::copy_of(&vec![byte; length]))
@@ -204,10 +206,15 @@ fn a_stopped_writer_is_shut_out_for_good() {
         assert_eq!(new.read(0, 64 << 10), [0xbb; 64 << 10]);
         write(&mut new, 0, 4096, 0xcc);
     }
-    let entries = cluster.command(&["ceph", "osd", "blocklist", "ls"]);
+    let admin = RbdAdmin::new(&cluster.image(4 << 20).target());
+    let entries = admin.blocklist().unwrap();
     let year = rustix::time::clock_gettime(rustix::time::ClockId::Realtime).tv_sec / 31_556_952;
-    let last = format!(" {}-", 1970 + year + 10);
-    assert!(entries.contains(&last), "an entry ends in ten years: {entries}");
+    let last = format!("{}-", 1970 + year + 10);
+    let ends_last = entries.iter().find(|entry| entry.until.starts_with(&last));
+    let address = &ends_last.expect("an entry of ten years").address;
+    assert!(admin.remove_from_blocklist(address).unwrap());
+    assert!(!admin.remove_from_blocklist(address).unwrap());
+    assert_eq!(admin.blocklist().unwrap().len(), entries.len() - 1);
 }
 
 #[test]
@@ -222,6 +229,70 @@ fn the_image_of_a_process_that_has_died_is_taken_at_once() {
     assert_eq!(owner.lines().filter(|line| line.contains("client.")).count(), 1, "{owner}");
     assert_eq!(new.read(0, 4096), [0xaa; 4096]);
     write(&mut new, 0, 4096, 1);
+}
+
+#[test]
+fn a_write_that_times_out_is_executed_by_a_new_client_before_it_ends() {
+    let cluster = Arc::new(CephCluster::start(2));
+    let image = cluster.image(16 << 20);
+    let target = image.target_with("", "&request-timeout=2");
+    let device = Device::new(Rbd::open(&target, Access::ReadWrite).unwrap()).unwrap();
+    let client = |device: &Device| device.properties()[0].value.clone();
+    let first = client(&device);
+    let mut tested = TestQueue::own(device);
+    write(&mut tested, 0, 16 << 20, 0xaa);
+    let written = |byte: u8| [vec![byte; 64 << 10], vec![0xaa; 448 << 10]].concat();
+    // To all objects, some of which have their first copy on this daemon.
+    cluster.signal(0, Signal::STOP);
+    for part in 0..32 {
+        let request = tested.request(Op::Write, part << 19, buffer(64 << 10, 0xbb), part);
+        tested.queue.push(request).unwrap();
+    }
+    let read = tested.request(Op::Read, 8 << 20, buffer(4096, 0), 32);
+    tested.queue.push(read).unwrap();
+    tested.queue.submit().unwrap();
+    // The queue is turned, so that it begins a renewal, which waits for the same daemon.
+    let mut ended = Vec::new();
+    while cluster.blocklist().is_empty() {
+        tested.queue.submit().unwrap();
+        if let Ready::Readable(event) = tested.queue.ready() {
+            let _ = poll_in(event, Duration::from_millis(100));
+        }
+        tested.reap(&mut ended);
+    }
+    assert!(tested.device.oldest_request().is_some_and(|age| age >= Duration::from_secs(2)));
+    // What has not begun can be cancelled, what may have been executed cannot.
+    let late = tested.request(Op::Write, 0, buffer(4096, 0xdd), 33);
+    tested.queue.push(late).unwrap();
+    tested.queue.submit().unwrap();
+    (0..=33).for_each(|tag| tested.queue.cancel(Tag(tag)));
+    // The other daemon has all objects once the cluster does not count on this one.
+    cluster.command(&["ceph", "osd", "down", "0"]);
+    ended.extend(tested.finish());
+    ended.sort_by_key(|(request, _)| request.tag.0);
+    assert_eq!(ended.len(), 34);
+    for (request, result) in ended {
+        let expected = match request.tag.0 {
+            33 => Err(Errno::CANCELED),
+            32 => Ok(4096),
+            _ => Ok(64 << 10),
+        };
+        assert_eq!(result, expected, "{request:?}");
+    }
+    assert_ne!(client(&tested.device), first);
+    assert_eq!(tested.device.oldest_request(), None);
+    for part in 0..32 {
+        assert!(tested.read(part << 19, 512 << 10) == written(0xbb), "{part}");
+    }
+    // The stopped daemon still has writes of the first client.
+    (0..32).for_each(|part| write(&mut tested, part << 19, 64 << 10, 0xcc));
+    cluster.signal(0, Signal::CONT);
+    cluster.until(&["ceph", "osd", "stat"], "2 up");
+    for part in 0..32 {
+        assert!(tested.read(part << 19, 512 << 10) == written(0xcc), "{part}");
+    }
+    drop(tested);
+    assert!(image.export() == written(0xcc).repeat(32), "rbd export");
 }
 
 #[test]
@@ -247,8 +318,13 @@ fn a_resize_by_others_is_noticed() {
     let image = cluster.image(4 << 20);
     let device = image.open(Access::ReadWrite);
     assert_eq!(device.size(), 4 << 20);
-    cluster.command(&["rbd", "resize", "--no-progress", "--size", "8M", &image.name]);
+    cluster.command(&["rbd", "resize", "--no-progress", "--size", "6M", &image.name]);
+    assert_eq!(device.refresh_size().unwrap(), 6 << 20);
+    let admin = RbdAdmin::new(&image.target());
+    admin.enlarge(8 << 20).unwrap();
     assert_eq!(device.refresh_size().unwrap(), 8 << 20);
+    let error = admin.enlarge(4 << 20).unwrap_err();
+    assert!(error.to_string().contains("larger than 4194304 bytes"), "{error}");
     let mut tested = TestQueue::own(device);
     write(&mut tested, (8 << 20) - 4096, 4096, 7);
     assert_eq!(tested.read((8 << 20) - 4096, 4096), [7; 4096]);

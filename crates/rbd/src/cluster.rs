@@ -49,6 +49,15 @@ impl fmt::Display for ConnectError {
 
 impl Error for ConnectError {}
 
+/// A client that is shut out of a cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BlocklistEntry {
+    /// Its address with its nonce, as `10.0.0.1:0/4711`.
+    pub address: String,
+    /// When the entry ends, as the cluster writes it: `2036-11-28T19:05:31.123456+0000`.
+    pub until: String,
+}
+
 /// A client instance of a cluster. Any thread may use it.
 pub struct Cluster {
     raw: Rados,
@@ -171,16 +180,19 @@ impl Cluster {
         check(unsafe { (self.functions.rados_wait_for_latest_osdmap)(self.raw) }).map(drop)
     }
 
-    /// The addresses on the cluster's blocklist, each with its nonce.
+    /// The entries of the cluster's blocklist.
     ///
     /// # Errors
     /// EACCES without the capability.
-    pub fn blocklisted(&self) -> Result<Vec<String>, Errno> {
+    pub fn blocklisted(&self) -> Result<Vec<BlocklistEntry>, Errno> {
         let listed = self.command(r#"{"prefix": "osd blocklist ls"}"#)?;
         // Lines of an address and a time.
         let lines = String::from_utf8_lossy(&listed);
-        let address = |line: &str| line.split_whitespace().next().map(str::to_owned);
-        Ok(lines.lines().filter_map(address).collect())
+        let entry = |line: &str| {
+            let (address, until) = line.trim().split_once(' ')?;
+            Some(BlocklistEntry { address: address.into(), until: until.trim().into() })
+        };
+        Ok(lines.lines().filter_map(entry).collect())
     }
 
     /// Removes an address from the blocklist.

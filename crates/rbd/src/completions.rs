@@ -31,6 +31,17 @@ pub struct Completions<T> {
     bell: Arc<Bell>,
 }
 
+/// Wakes the receiver of [`Completions`], as the end of an operation does.
+#[derive(Debug)]
+pub struct Waker(Arc<Bell>);
+
+impl Waker {
+    /// Makes [`Completions::event`] readable if the receiver has armed it.
+    pub fn wake(&self) {
+        self.0.ring();
+    }
+}
+
 /// Wakes the receiver.
 #[derive(Debug)]
 struct Bell {
@@ -88,6 +99,11 @@ impl<T> Completions<T> {
         self.bell.system_calls.load(Ordering::Relaxed)
     }
 
+    /// Wakes the receiver for another reason.
+    pub fn waker(&self) -> Waker {
+        Waker(self.bell.clone())
+    }
+
     pub(crate) fn return_path(&self) -> ReturnPath<T> {
         ReturnPath { sender: self.sender.clone(), bell: self.bell.clone() }
     }
@@ -137,6 +153,20 @@ mod tests {
         let timeout = Timespec { tv_sec: seconds, tv_nsec: 0 };
         let event = completions.event();
         poll(&mut [PollFd::new(&event, PollFlags::IN)], Some(&timeout)).unwrap() == 1
+    }
+
+    #[test]
+    fn a_receiver_is_woken_without_an_operation() {
+        let completions = Completions::<u32>::new().unwrap();
+        let waker = completions.waker();
+        waker.wake();
+        assert!(!is_readable(&completions, 0));
+        completions.arm();
+        waker.wake();
+        assert!(is_readable(&completions, 0));
+        assert!(completions.next().is_none());
+        completions.take_signal();
+        assert!(!is_readable(&completions, 0));
     }
 
     fn completion(context: u32) -> Completion<u32> {

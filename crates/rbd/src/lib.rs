@@ -39,8 +39,14 @@
 
 #![allow(unsafe_code)]
 
+// Operations on an image.
+mod operations;
+// The exclusive lock of an image.
+mod lock;
 // An open image.
 mod image;
+// The size of an image, which others may change.
+mod size_watch;
 // The operations that have ended.
 mod completions;
 // An operation in progress.
@@ -50,8 +56,8 @@ mod cluster;
 // The libraries and their functions.
 mod library;
 
-pub use cluster::{Cluster, ConnectError, ConnectOptions};
-pub use completions::{Completion, Completions};
+pub use cluster::{BlocklistEntry, Cluster, ConnectError, ConnectOptions};
+pub use completions::{Completion, Completions, Waker};
 pub use image::{Features, Image, ImageInfo, ImageName, OpenError, OpenMode};
 pub use io::{Memory, Op};
 pub use library::{Library, LoadError};

@@ -21,6 +21,8 @@ pub(crate) type RawCompletion = *mut c_void;
 pub(crate) type OnComplete = unsafe extern "C" fn(RawCompletion, *mut c_void);
 /// Called when an image has changed.
 pub(crate) type OnUpdate = unsafe extern "C" fn(*mut c_void);
+/// Called with what is done and what there is to do.
+pub(crate) type OnProgress = unsafe extern "C" fn(u64, u64, *mut c_void) -> c_int;
 
 /// What `rbd_stat` tells. The end is of older versions.
 #[repr(C)]
@@ -152,6 +154,7 @@ functions! {
         rbd_open_read_only: fn(IoContext, *const c_char, *mut RawImage, *const c_char) -> c_int;
         rbd_close: fn(RawImage) -> c_int;
         rbd_stat: fn(RawImage, *mut RawInfo, usize) -> c_int;
+        rbd_resize2: fn(RawImage, u64, bool, OnProgress, *mut c_void) -> c_int;
         rbd_get_size: fn(RawImage, *mut u64) -> c_int;
         rbd_get_features: fn(RawImage, *mut u64) -> c_int;
         rbd_get_stripe_unit: fn(RawImage, *mut u64) -> c_int;

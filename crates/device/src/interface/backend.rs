@@ -1,6 +1,7 @@
 //! The interface of every back end.
 
 use std::os::fd::BorrowedFd;
+use std::time::Duration;
 
 use uringfs_errno::Errno;
 use uringfs_ring::nvme::Namespace;
@@ -82,6 +83,13 @@ pub trait Backend: Send + Sync + 'static {
     #[doc(hidden)]
     fn properties(&self) -> Vec<Property> {
         Vec::new()
+    }
+
+    /// For how long its oldest request has been waiting, of a back end whose requests may wait without an end. `None` if it has
+    /// no requests, or does not know.
+    #[doc(hidden)]
+    fn oldest_request(&self) -> Option<Duration> {
+        None
     }
 
     /// The object on which the kernel executes its requests.

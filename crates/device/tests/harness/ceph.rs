@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
 
+use rustix::process::{Pid, Signal, kill_process};
 use uringfs_device::backend::rbd::{Rbd, RbdTarget};
 use uringfs_device::{Access, Device};
 
@@ -24,17 +26,19 @@ impl CephCluster {
         static SHARED: Mutex<Weak<CephCluster>> = Mutex::new(Weak::new());
         let mut shared = SHARED.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         shared.upgrade().unwrap_or_else(|| {
-            let cluster = Arc::new(CephCluster::start());
+            let cluster = Arc::new(CephCluster::start(1));
             *shared = Arc::downgrade(&cluster);
             cluster
         })
     }
 
-    fn start() -> CephCluster {
+    /// A cluster of so many storage daemons. From two on, all bytes have two copies.
+    pub fn start(daemons: u32) -> CephCluster {
         let folder = tempfile::tempdir().unwrap();
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/ceph-cluster");
         let mut script = Command::new(script)
             .arg(folder.path().join("cluster"))
+            .args(["--osds", &daemons.to_string()])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -54,6 +58,25 @@ impl CephCluster {
     /// A folder beside it.
     pub fn folder(&self) -> &Path {
         self.folder.path()
+    }
+
+    /// Sends a signal to a storage daemon.
+    pub fn signal(&self, daemon: u32, signal: Signal) {
+        let folder = self.configuration.parent().unwrap();
+        let id = std::fs::read_to_string(folder.join(format!("osd.{daemon}.pid"))).unwrap();
+        kill_process(Pid::from_raw(id.trim().parse().unwrap()).unwrap(), signal).unwrap();
+    }
+
+    /// The clients that are shut out.
+    pub fn blocklist(&self) -> String {
+        self.command(&["ceph", "osd", "blocklist", "ls"])
+    }
+
+    /// Waits until a command of Ceph prints this.
+    pub fn until(&self, words: &[&str], expected: &str) {
+        while !self.command(words).contains(expected) {
+            std::thread::sleep(Duration::from_millis(100));
+        }
     }
 
     /// Runs a command of Ceph, such as `rbd`, which must succeed. Returns what it prints.

@@ -172,18 +172,23 @@ impl TestQueue {
         wait(&*self.queue, &self.clock);
     }
 
+    /// Takes the requests that have ended.
+    pub fn reap(&mut self, ended: &mut Vec<(Request, Result<u64, Errno>)>) {
+        let bounds = self.device.core().bounds();
+        while let Some(StepCompletion { mut request, result }) = self.queue.reap() {
+            match request.advance(result, bounds) {
+                Progress::Done(result) => ended.push((request, result)),
+                Progress::Again => self.queue.push(request).expect("there was room"),
+            }
+        }
+    }
+
     /// Runs all requests in flight to their end.
     pub fn finish(&mut self) -> Vec<(Request, Result<u64, Errno>)> {
-        let bounds = self.device.core().bounds();
         let mut ended = Vec::new();
         while self.queue.in_flight() > 0 {
             self.turn();
-            while let Some(StepCompletion { mut request, result }) = self.queue.reap() {
-                match request.advance(result, bounds) {
-                    Progress::Done(result) => ended.push((request, result)),
-                    Progress::Again => self.queue.push(request).expect("there was room"),
-                }
-            }
+            self.reap(&mut ended);
         }
         assert!(self.queue.reap().is_none());
         assert!(matches!(self.queue.ready(), Ready::Never), "{}", self.name);
@@ -207,19 +212,19 @@ impl TestQueue {
     }
 }
 
-fn poll_in(fd: BorrowedFd<'_>, most: Duration) -> Result<usize, rustix::io::Errno> {
+pub fn poll_in(fd: BorrowedFd<'_>, most: Duration) -> Result<usize, rustix::io::Errno> {
     let most = Timespec { tv_sec: most.as_secs() as i64, tv_nsec: most.subsec_nanos().into() };
     poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&most))
 }
 
-/// Waits until there may be something to reap. Fails the test after 30 seconds.
+/// Waits until there may be something to reap. Fails the test after ten minutes.
 pub fn wait(queue: &dyn Queue, clock: &VirtualClock) {
     match queue.ready() {
         Ready::Never | Ready::Now => {}
         Ready::At(time) => clock.advance_to(time),
         Ready::Readable(fd) => {
-            let woken = poll_in(fd, Duration::from_secs(30));
-            assert_ne!(woken, Ok(0), "nothing came in 30 seconds");
+            let woken = poll_in(fd, Duration::from_secs(600));
+            assert_ne!(woken, Ok(0), "nothing came in ten minutes");
         }
         Ready::ReadableOrAt(fd, at) => {
             let _ = poll_in(fd, at.saturating_duration_since(Instant::now()));

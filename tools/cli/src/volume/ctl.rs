@@ -1,15 +1,19 @@
-//! `uringfs ctl`: controls the server of a volume, or of a configuration.
+//! `uringfs ctl`: controls the server of a volume, or of a configuration, and the cluster of an image.
 
 use super::exit_codes::{not_found, refused, with_io_code};
 use super::mounts::server_of_config;
 use super::open_volume::require_server;
 use super::quoting::for_message;
+use super::target::{cluster_error, rbd_admin};
+use crate::json::document;
 use crate::output::print;
 use clap::Subcommand;
+use serde_json::json;
 use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use uringfs::device::backend::rbd::BlocklistEntry;
 use uringfs_fuse::control::{Client, MAX_FREEZE, Request};
 use uringfs_lab::Error;
 
@@ -37,6 +41,20 @@ pub enum Arguments {
         /// The file or block device with a volume that is mounted or served
         target: OsString,
     },
+    /// List the clients that are shut out of the cluster of an image of Ceph's RBD, or let one in again.
+    ///
+    /// A writer that takes an image shuts the client out that had it. Whatever such a client still has under way may reach its
+    /// image when its entry ends or is removed. So remove one only when its process has ended.
+    Blocklist {
+        /// An image of Ceph's RBD (rbd:POOL/IMAGE)
+        target: PathBuf,
+        /// Let this client in again: its address, as listed
+        #[arg(long, value_name = "ADDRESS", conflicts_with = "json")]
+        remove: Option<String>,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
     /// Let uringfs serve read its configuration again.
     ///
     /// The command returns when that is done. What stays in the file is served on without a pause. An error is printed, and
@@ -62,12 +80,41 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
             }
             print(&format!("{}: thawed\n", target.display()))?;
         }
+        Arguments::Blocklist { target, remove, json } => {
+            blocklist(&target, remove.as_deref(), json)?;
+        }
         Arguments::Reload { config } => {
             reload(&config)?;
             print(&format!("{}: reloaded\n", config.display()))?;
         }
     }
     Ok(0)
+}
+
+fn blocklist(target: &Path, remove: Option<&str>, as_json: bool) -> Result<(), Error> {
+    let shown = for_message(target);
+    let admin = rbd_admin(target)?.ok_or_else(|| {
+        Error::input(format!(
+            "{shown}: only images of Ceph's RBD (rbd:POOL/IMAGE) have a blocklist"
+        ))
+    })?;
+    if let Some(address) = remove {
+        let removed =
+            admin.remove_from_blocklist(address).map_err(|error| cluster_error(&error))?;
+        return match removed {
+            true => print(&format!("{address}: removed\n")),
+            false => Err(not_found(format!("{shown}: {address} is not on the blocklist"))),
+        };
+    }
+    let entries = admin.blocklist().map_err(|error| cluster_error(&error))?;
+    if as_json {
+        let entry =
+            |entry: &BlocklistEntry| json!({ "address": entry.address, "until": entry.until });
+        return print(&document(entries.iter().map(entry).collect()));
+    }
+    let width = entries.iter().map(|entry| entry.address.len()).max().unwrap_or(0);
+    let line = |entry: &BlocklistEntry| format!("{:width$}  {}\n", entry.address, entry.until);
+    print(&entries.iter().map(line).collect::<String>())
 }
 
 fn reload(config: &Path) -> Result<(), Error> {

@@ -9,7 +9,7 @@ use super::mounts::{advice, volume_on};
 use super::open_volume::open;
 use super::quoting::for_message;
 use super::service::{at_stop_signal, notify, start_control};
-use super::target::canonical;
+use super::target::{canonical, with_take_over};
 use super::whole_volume::whole_volume;
 use crate::log::{Log, LogFormat, server_started};
 use crate::output::{print_error, print_warning};
@@ -39,6 +39,11 @@ pub struct Arguments {
     /// Stay in the foreground. Ctrl-C, SIGTERM and SIGHUP unmount, and the command returns when the volume is closed
     #[arg(short, long)]
     foreground: bool,
+
+    /// Take an image of Ceph's RBD from the client that has it open for writing, and shut that client out of the cluster: for ten
+    /// years, or for LIFE (20s to 50y). It must have ended before LIFE has: see uringfs ctl blocklist
+    #[arg(long, value_name = "LIFE", num_args = 0..=1, require_equals = true, default_missing_value = "")]
+    take_over: Option<String>,
 
     /// How events are written to standard error, one a line: that it is mounted, and errors
     #[arg(long, value_name = "FORMAT", default_value = "text", requires = "foreground")]
@@ -83,7 +88,8 @@ impl Arguments {
     pub(super) fn new(target: OsString, directory: PathBuf, options: Vec<String>) -> Arguments {
         let target = target.into();
         let options = Options { target, directory, options, ..Options::default() };
-        Arguments { options, foreground: false, log_format: LogFormat::Text, detach: false }
+        let log_format = LogFormat::Text;
+        Arguments { options, foreground: false, take_over: None, log_format, detach: false }
     }
 }
 
@@ -107,9 +113,12 @@ pub(super) const OPTIONS: [&str; 15] = [
 ];
 
 /// Returns the exit code.
-pub fn run(arguments: Arguments) -> Result<u8, Error> {
+pub fn run(mut arguments: Arguments) -> Result<u8, Error> {
     // In the background, too: a wrong word is reported by this process.
     arguments.options.words()?;
+    if let Some(life) = &arguments.take_over {
+        arguments.options.target = with_take_over(&arguments.options.target, life)?;
+    }
     match (arguments.foreground, arguments.detach) {
         (false, _) => start(&arguments),
         // It prints until it leaves the terminal, and the log would come too late.

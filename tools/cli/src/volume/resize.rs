@@ -1,5 +1,5 @@
 //! `uringfs resize`: enlarges a volume. If the volume is in a file, the file grows first, and its blocks are
-//! reserved as in `mkfs`.
+//! reserved as in `mkfs`. An image of Ceph's RBD grows first, too.
 
 use super::byte_progress::ByteProgress;
 use super::exit_codes::{refused, with_io_code};
@@ -10,6 +10,7 @@ use super::quiet::QuietOptions;
 use super::quoting::for_message;
 use super::server::ask;
 use super::size_change::{BLOCK, SizeChange, unit_hint};
+use super::target::{cluster_error, rbd_admin};
 use super::volume_path::with_path;
 use crate::json::document;
 use crate::output::print;
@@ -34,7 +35,8 @@ pub struct Arguments {
     target: OsString,
 
     /// New size, as in 8G, or +SIZE to grow by, or max for all of the device or file; rounded down to blocks of 4096
-    /// bytes. Not smaller than the volume, and not larger than the device. K and KiB are 1024 bytes, KB is 1000; M, G
+    /// bytes. Not smaller than the volume, and not larger than the device; a file that no program has open and an image of
+    /// Ceph's RBD are enlarged. K and KiB are 1024 bytes, KB is 1000; M, G
     /// and T likewise
     #[arg(value_parser = NewSize::parse, default_value = "max", allow_hyphen_values = true)]
     size: NewSize,
@@ -98,18 +100,27 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
         return arguments.print(&what, current, size);
     }
     let text = format!("{shown}: resized to {}\n", format::size(size));
-    if mounted.is_some() {
-        if size > device {
+    let image = if size > device { rbd_admin(path)? } else { None };
+    match &mounted {
+        Some(_) if size > device && image.is_none() => {
             let has = format!("{shown}: has only {} ({device} bytes)", format::size(device));
             return Err(refused(format!("{has}; enlarge it first, a file with truncate -s")));
         }
+        Some(_) => {}
+        None => {
+            // Fails if another program has the volume open. Checked before the file grows.
+            drop(open_quietly(&arguments.target, Access::ReadWrite)?);
+            if path.is_file() {
+                extend_file(path, size, arguments.quiet)?;
+            }
+        }
+    }
+    if let Some(image) = image {
+        image.enlarge(size).map_err(|error| cluster_error(&error))?;
+    }
+    if mounted.is_some() {
         ask(&arguments.target, Request::Resize(size))?.ok_or_else(closed)?;
         return arguments.print(&text, current, size);
-    }
-    // Fails if another program has the volume open. Checked before the file grows.
-    drop(open_quietly(&arguments.target, Access::ReadWrite)?);
-    if path.is_file() {
-        extend_file(path, size, arguments.quiet)?;
     }
     let volume = open_quietly(&arguments.target, Access::ReadWrite)?;
     volume.resize(size).map_err(|error| with_path(shown, error))?;

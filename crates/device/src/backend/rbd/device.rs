@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use uringfs_errno::Errno;
 
@@ -89,7 +90,7 @@ impl Backend for Rbd {
     }
 
     fn properties(&self) -> Vec<Property> {
-        let client = format!("client.{}", self.opened.cluster.instance());
+        let client = format!("{:?}", self.opened.instance().cluster);
         vec![Property::new("client", client, "this client of the cluster".into())]
     }
 
@@ -108,6 +109,10 @@ impl Backend for Rbd {
     fn own_queue(&self, depth: usize) -> Option<Box<dyn Queue>> {
         let queue = RbdQueue::new(self.opened.clone(), depth);
         queue.ok().map(|queue| Box::new(queue) as Box<dyn Queue>)
+    }
+
+    fn oldest_request(&self) -> Option<Duration> {
+        self.opened.waits.oldest()
     }
 
     fn shared_name(&self) -> Option<&str> {

@@ -11,14 +11,28 @@
 mod device;
 // The queue of a reactor.
 mod queue;
-// Opens an image, within a bounded time.
+// An image beside those who use it.
+mod admin;
+// A new client for requests that have timed out.
+mod renewal;
+// Opens an image.
 mod open;
 // What the queues of a device share.
 mod opened;
+// A client that has the image open.
+mod instance;
+// For how long requests have been waiting.
+mod waits;
 // What a process that has the lock says of itself.
 mod owner;
+// Bounds the wait for a cluster.
+mod bounded;
+// Connects to a cluster.
+mod connect;
 // The name of an image.
 mod target;
 
+pub use admin::RbdAdmin;
 pub use device::Rbd;
 pub use target::{ImageCache, RbdTarget};
+pub use uringfs_rbd::BlocklistEntry;

@@ -2,20 +2,17 @@
 
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::mpsc::{RecvTimeoutError, channel};
-use std::thread;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use uringfs_errno::Errno;
-use uringfs_rbd::{
-    Cluster, ConnectError, ConnectOptions, Image, ImageInfo, Library, OpenError, OpenMode,
-};
-use uringfs_ring::ForkDetector;
+use uringfs_rbd::{BlocklistEntry, Cluster, Image, ImageInfo, Library, OpenMode};
 
+use super::bounded::{IsOver, within_timeout};
+use super::instance::Instance;
 use super::opened::{BLOCK_SIZE, OpenedImage, whole_blocks};
 use super::owner::Owner;
-use super::target::{DEFAULT_LIFE, ImageCache, RbdTarget};
+use super::target::{DEFAULT_LIFE, RbdTarget};
 use crate::geometry::{Discard, Geometry};
 use crate::interface::backend::Access;
 
@@ -31,77 +28,24 @@ const MAX_CLEAR: u64 = 1 << 30;
 /// How long a client is shut out whose process has ended: for what of it may still be on its way.
 const ENDED_LIFE: Duration = Duration::from_secs(60 * 60);
 
-/// The most abandoned openings in progress.
-const MAX_ABANDONED: usize = 8;
-static ABANDONED: AtomicUsize = AtomicUsize::new(0);
-
-/// How much longer the thread is waited for than it waits for monitors, of whose silence it says more.
-const MARGIN: Duration = Duration::from_secs(2);
-
-/// Opens an image. A thread does it, since some calls of the library wait for storage daemons for as long as these are away.
-/// After the timeout the opening is abandoned: the thread ends as soon as they answer, and changes no lock from then on.
+/// Opens an image. Changes no lock after the target's timeout.
 pub(super) fn open(target: &RbdTarget, access: Access) -> io::Result<OpenedImage> {
-    let library = Library::load()
-        .map_err(|error| io::Error::new(ErrorKind::NotFound, format!("{target}: {error}")))?;
-    if ABANDONED.load(Ordering::Relaxed) >= MAX_ABANDONED {
-        return Err(io::Error::new(
-            ErrorKind::TimedOut,
-            format!(
-                "{target}: {MAX_ABANDONED} earlier openings still wait for the cluster; see `ceph -s`"
-            ),
-        ));
-    }
-    let (sender, receiver) = channel();
-    let timeout = target.timeout;
-    let is_over = Arc::new(AtomicBool::new(false));
-    let opening = Opening { target: target.clone(), access, is_over: is_over.clone() };
-    let work = move || {
-        let opened = opening.open(library);
-        if opening.is_over.swap(true, Ordering::Relaxed) {
-            drop(opened);
-            ABANDONED.fetch_sub(1, Ordering::Relaxed);
-        } else {
-            // The other side waits for it.
-            let _ = sender.send(opened);
-        }
-    };
-    thread::Builder::new().name("uringfs-rbd-open".into()).spawn(work)?;
-    match receiver.recv_timeout(timeout + MARGIN) {
-        Ok(opened) => opened,
-        Err(RecvTimeoutError::Timeout) => {
-            // Before the thread can subtract it.
-            ABANDONED.fetch_add(1, Ordering::Relaxed);
-            if is_over.swap(true, Ordering::Relaxed) {
-                // The thread has ended in time after all, and sends.
-                ABANDONED.fetch_sub(1, Ordering::Relaxed);
-                let lost = || io::Error::other(format!("{target}: opening the image has failed"));
-                return receiver.recv().unwrap_or_else(|_| Err(lost()));
-            }
-            Err(io::Error::new(
-                ErrorKind::TimedOut,
-                format!(
-                    "{target}: the cluster does not answer within {} s; see `ceph -s`, or give more time by timeout=SECONDS",
-                    timeout.as_secs()
-                ),
-            ))
-        }
-        Err(RecvTimeoutError::Disconnected) => {
-            Err(io::Error::other(format!("{target}: opening the image has failed")))
-        }
-    }
+    let of_thread = target.clone();
+    within_timeout(target, move |library, is_over| {
+        Opening { target: &of_thread, access, is_over }.open(library)
+    })
 }
 
 /// What a thread opens.
-struct Opening {
-    target: RbdTarget,
+struct Opening<'a> {
+    target: &'a RbdTarget,
     access: Access,
-    /// Set by the first of both: the thread that has opened, and the caller that abandons the opening.
-    is_over: Arc<AtomicBool>,
+    is_over: &'a IsOver,
 }
 
-impl Opening {
+impl Opening<'_> {
     fn open(&self, library: Library) -> io::Result<OpenedImage> {
-        let cluster = self.connect(library)?;
+        let cluster = self.target.connect(library)?;
         let writes = self.access == Access::ReadWrite;
         if writes && let Some(snapshot) = self.target.snapshot() {
             return Err(self.refuse(
@@ -110,48 +54,27 @@ impl Opening {
             ));
         }
         let mode = if writes { OpenMode::ReadWrite } else { OpenMode::Read };
-        let open = || {
-            Image::open(&cluster, &self.target.name, mode).map_err(|error| self.explain_open(error))
-        };
-        let mut image = open()?;
+        let mut image = self.target.open_image(&cluster, mode)?;
+        let mut address = None;
         if writes {
             self.require_lock_feature(&image)?;
             if self.fence(&image, &cluster)? {
                 // What was read before may have changed until then.
                 drop(image);
-                image = open()?;
+                image = self.target.open_image(&cluster, mode)?;
             }
-            self.lock(&image)?;
+            address = Some(self.lock(&image)?);
         }
         let info = image.info().map_err(|errno| self.failed("asking for its size", errno))?;
         let geometry = self.geometry(&image, &info)?;
         let size = Arc::new(AtomicU64::new(geometry.size));
-        let noted = size.clone();
         // librbd tells readers nothing.
         if writes {
-            image
-                .watch_size(move |bytes| noted.store(whole_blocks(bytes), Ordering::Relaxed))
+            watch_size(&mut image, &size)
                 .map_err(|errno| self.failed("watching its size", errno))?;
         }
-        let (is_lost, fork) = (AtomicBool::new(false), ForkDetector::default());
-        let name = self.target.name.clone();
-        Ok(OpenedImage { geometry, cluster, image, name, size, is_lost, fork })
-    }
-
-    fn connect(&self, library: Library) -> io::Result<Arc<Cluster>> {
-        let RbdTarget { config, client, cache, timeout, .. } = &self.target;
-        let cache = if *cache == ImageCache::On { "true" } else { "false" };
-        // What is durable says librbd's own cache alone.
-        let settings =
-            [("rbd_cache", cache), ("rbd_plugins", ""), ("rbd_persistent_cache_mode", "disabled")];
-        let settings = settings.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
-        let options = ConnectOptions {
-            config: config.clone(),
-            name: client.clone(),
-            settings,
-            timeout: *timeout,
-        };
-        Cluster::connect(library, &options).map_err(|error| self.explain_connect(error))
+        let instance = Instance::new(cluster, image, address, 0);
+        Ok(OpenedImage::new(self.target.clone(), geometry, size, instance))
     }
 
     fn require_lock_feature(&self, image: &Image) -> io::Result<()> {
@@ -191,7 +114,7 @@ impl Opening {
                 }
             }
         };
-        self.require_wanted()?;
+        self.is_over.require_wanted(self.target)?;
         self.forget_older_entry(cluster, &owner)?;
         cluster.blocklist(&owner.address, life).map_err(|errno| match errno {
             Errno::ACCESS | Errno::PERM => self.refuse(
@@ -217,7 +140,9 @@ impl Opening {
     /// client relies on the entry.
     fn forget_older_entry(&self, cluster: &Cluster, owner: &Owner) -> io::Result<()> {
         // A client that may not see the list may add to it nevertheless.
-        if !cluster.blocklisted().is_ok_and(|all| all.contains(&owner.address)) {
+        let is_listed =
+            |all: Vec<BlocklistEntry>| all.iter().any(|entry| entry.address == owner.address);
+        if !cluster.blocklisted().is_ok_and(is_listed) {
             return Ok(());
         }
         let address = &owner.address;
@@ -232,17 +157,9 @@ impl Opening {
         })
     }
 
-    /// Ends an abandoned opening before it changes a lock.
-    fn require_wanted(&self) -> io::Result<()> {
-        match self.is_over.load(Ordering::Relaxed) {
-            true => Err(self.refuse(ErrorKind::TimedOut, "the opening was abandoned".into())),
-            false => Ok(()),
-        }
-    }
-
-    /// Takes the exclusive lock.
-    fn lock(&self, image: &Image) -> io::Result<()> {
-        self.require_wanted()?;
+    /// Takes the exclusive lock. Returns the address of the client that has it now.
+    fn lock(&self, image: &Image) -> io::Result<String> {
+        self.is_over.require_wanted(self.target)?;
         if let Err(errno) = image.acquire_lock() {
             return Err(match (errno, Owner::find(image)) {
                 (Errno::ROFS | Errno::BUSY | Errno::AGAIN, Ok(Some(owner))) => self.owned(&owner),
@@ -300,91 +217,16 @@ impl Opening {
     }
 
     fn refuse(&self, kind: ErrorKind, text: String) -> io::Error {
-        io::Error::new(kind, format!("{}: {text}", self.target))
+        self.target.refuse(kind, text)
     }
 
     fn failed(&self, what: &str, errno: Errno) -> io::Error {
-        self.refuse(errno.kind(), format!("{what}: {errno}; see `ceph -s`"))
+        self.target.failed(what, errno)
     }
+}
 
-    fn explain_connect(&self, error: ConnectError) -> io::Error {
-        let client = self.target.client.as_deref().unwrap_or("admin");
-        let (kind, text) = match &error {
-            ConnectError::Configuration(errno) => {
-                let file = match &self.target.config {
-                    Some(path) => path.display().to_string(),
-                    None => "of Ceph ($CEPH_CONF, or /etc/ceph/ceph.conf)".into(),
-                };
-                (
-                    errno.kind(),
-                    format!(
-                        "the configuration {file} cannot be read ({errno}); name one by conf=FILE"
-                    ),
-                )
-            }
-            ConnectError::Setting(name, errno) => (
-                ErrorKind::Unsupported,
-                format!(
-                    "the library refuses the setting {name} ({errno}); install Ceph 16 or newer"
-                ),
-            ),
-            ConnectError::Connect(Errno::TIMEDOUT) => (
-                ErrorKind::TimedOut,
-                format!(
-                    "no monitor of the cluster answers within {} s; check `mon host` in the configuration, and that one runs",
-                    self.target.timeout.as_secs()
-                ),
-            ),
-            ConnectError::Connect(Errno::NOENT) => (
-                ErrorKind::NotFound,
-                format!(
-                    "there is no key of client.{client}, or no monitor in the configuration; put its keyring beside that, or name another client by id=NAME"
-                ),
-            ),
-            ConnectError::Connect(errno @ (Errno::ACCESS | Errno::PERM)) => (
-                ErrorKind::PermissionDenied,
-                format!(
-                    "the cluster refuses client.{client} ({errno}); check its key with `ceph auth get client.{client}`"
-                ),
-            ),
-            ConnectError::Connect(errno) => {
-                (errno.kind(), format!("no connection to the cluster ({errno}); see `ceph -s`"))
-            }
-        };
-        self.refuse(kind, text)
-    }
-
-    fn explain_open(&self, error: OpenError) -> io::Error {
-        let name = &self.target;
-        let (pool, image) = (name.pool(), name.image());
-        match error {
-            OpenError::Pool(Errno::NOENT) => self.refuse(
-                ErrorKind::NotFound,
-                format!("the cluster has no pool {pool}; see `ceph osd pool ls`"),
-            ),
-            OpenError::Image(Errno::NOENT) => {
-                let what = match name.snapshot() {
-                    Some(snapshot) => format!("image {image} with a snapshot {snapshot}"),
-                    None => format!("image {image}"),
-                };
-                let place = match name.namespace() {
-                    "" => pool.to_owned(),
-                    namespace => format!("{pool}/{namespace}"),
-                };
-                self.refuse(
-                    ErrorKind::NotFound,
-                    format!("the pool {place} has no {what}; see `rbd ls {place}`, or make it with `rbd create`"),
-                )
-            }
-            OpenError::Image(errno @ (Errno::ACCESS | Errno::PERM))
-            | OpenError::Pool(errno @ (Errno::ACCESS | Errno::PERM)) => self.refuse(
-                ErrorKind::PermissionDenied,
-                format!(
-                    "the client may not use the image ({errno}); give it `profile rbd` for the pool"
-                ),
-            ),
-            OpenError::Pool(errno) => self.failed("opening the pool", errno),
-            OpenError::Image(errno) => self.failed("opening the image", errno),
-        }
-    }
+/// Keeps the size up to date that the image has.
+pub(super) fn watch_size(image: &mut Image, size: &Arc<AtomicU64>) -> Result<(), Errno> {
+    let noted = size.clone();
+    image.watch_size(move |bytes| noted.store(whole_blocks(bytes), Ordering::Relaxed))
 }

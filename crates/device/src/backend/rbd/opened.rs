@@ -1,13 +1,18 @@
 //! [`OpenedImage`]: what the queues of a device share.
 
+use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use parking_lot::Mutex;
 use uringfs_errno::Errno;
-use uringfs_rbd::{Cluster, Image, ImageName, OpenError, OpenMode};
+use uringfs_rbd::{Image, OpenError, OpenMode, Waker};
 use uringfs_ring::ForkDetector;
 
 use super::super::without_device::without_device;
+use super::instance::Instance;
+use super::target::RbdTarget;
+use super::waits::AllWaits;
 use crate::geometry::Geometry;
 use crate::request::{Op, Request};
 
@@ -21,24 +26,103 @@ pub(super) fn whole_blocks(size: u64) -> u64 {
 
 /// What the queues of a device share.
 pub(super) struct OpenedImage {
+    pub(super) target: RbdTarget,
     pub(super) geometry: Geometry,
-    pub(super) cluster: Arc<Cluster>,
-    pub(super) image: Image,
-    pub(super) name: ImageName,
     /// The size in bytes, whole blocks.
     pub(super) size: Arc<AtomicU64>,
-    /// Another client has taken the image.
-    pub(super) is_lost: AtomicBool,
     pub(super) fork: ForkDetector,
+    pub(super) waits: AllWaits,
+    /// The instance in use. Only a renewal changes it.
+    instance: Mutex<Arc<Instance>>,
+    /// The generation of the instance in use; one more while it is being renewed.
+    generation: AtomicU64,
+    /// The queues that wait for the end of the renewal.
+    wakers: Mutex<Vec<Waker>>,
+    /// Another client has taken the image.
+    is_lost: AtomicBool,
 }
 
 impl OpenedImage {
+    pub(super) fn new(
+        target: RbdTarget,
+        geometry: Geometry,
+        size: Arc<AtomicU64>,
+        instance: Instance,
+    ) -> OpenedImage {
+        OpenedImage {
+            target,
+            geometry,
+            size,
+            fork: ForkDetector::default(),
+            waits: AllWaits::default(),
+            generation: instance.generation.into(),
+            instance: Mutex::new(Arc::new(instance)),
+            wakers: Mutex::default(),
+            is_lost: AtomicBool::new(false),
+        }
+    }
+
+    /// The instance in use, or the one that is being renewed.
+    pub(super) fn instance(&self) -> Arc<Instance> {
+        self.instance.lock().clone()
+    }
+
+    /// The generation of the instance in use; `None` while it is being renewed.
+    pub(super) fn generation(&self) -> Option<u64> {
+        let generation = self.renewal();
+        generation.is_multiple_of(2).then_some(generation)
+    }
+
+    /// Another number for each renewal, and for the time before and after it.
+    pub(super) fn renewal(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    /// Whether this caller is to renew the instance of this generation.
+    pub(super) fn begin_renewal(&self, generation: u64) -> bool {
+        let (changed, failed) = (Ordering::AcqRel, Ordering::Relaxed);
+        self.generation.compare_exchange(generation, generation + 1, changed, failed).is_ok()
+    }
+
+    /// Ends a renewal with a new instance.
+    pub(super) fn renew(&self, instance: Instance) {
+        let generation = instance.generation;
+        let left = mem::replace(&mut *self.instance.lock(), Arc::new(instance));
+        left.leave();
+        self.end_renewal(generation);
+    }
+
+    /// Notes that another client has taken the image, so that all requests fail: also if a renewal should find that.
+    pub(super) fn lose(&self) {
+        self.is_lost.store(true, Ordering::Release);
+        let generation = self.generation.load(Ordering::Relaxed);
+        self.end_renewal(generation.next_multiple_of(2));
+    }
+
+    fn end_renewal(&self, generation: u64) {
+        self.generation.store(generation, Ordering::Release);
+        self.wakers.lock().drain(..).for_each(|waker| waker.wake());
+    }
+
+    /// Wakes this queue at the end of the renewal in progress. If there is none, it is not woken.
+    pub(super) fn wake_after_renewal(&self, waker: Waker) {
+        let mut wakers = self.wakers.lock();
+        if self.generation().is_none() {
+            wakers.push(waker);
+        }
+    }
+
+    /// Whether another client has taken the image.
+    pub(super) fn is_lost(&self) -> bool {
+        self.is_lost.load(Ordering::Relaxed)
+    }
+
     /// The result of a step of `request`, if no cluster is needed for it.
     pub(super) fn check(&self, request: &Request) -> Option<Result<u32, Errno>> {
         if !request.is_cancelled() && self.fork.is_forked() {
             return Some(Err(Errno::CHILD));
         }
-        if self.is_lost.load(Ordering::Relaxed) {
+        if self.is_lost() {
             return Some(Err(Errno::SHUTDOWN));
         }
         without_device(request, &self.geometry, self.size.load(Ordering::Relaxed))
@@ -46,12 +130,15 @@ impl OpenedImage {
 
     /// The size in bytes. librbd tells those that only read of no change, so they open the image once more.
     pub(super) fn ask_size(&self) -> Result<u64, Errno> {
+        let instance = self.instance();
         if !self.geometry.read_only {
-            return self.image.size();
+            return instance.image().size();
         }
         let again =
-            Image::open(&self.cluster, &self.name, OpenMode::Read).map_err(|error| match error {
-                OpenError::Pool(errno) | OpenError::Image(errno) => errno,
+            Image::open(&instance.cluster, &self.target.name, OpenMode::Read).map_err(|error| {
+                match error {
+                    OpenError::Pool(errno) | OpenError::Image(errno) => errno,
+                }
             });
         again?.size()
     }
@@ -72,21 +159,7 @@ impl OpenedImage {
             (Op::Read, Err(Errno::INVAL)) if first >= size() => Ok(0),
             (_, Ok(_) | Err(Errno::INVAL)) if first + length > size() => Err(Errno::NOSPC),
             (_, Ok(_)) => Ok(length as u32),
-            (_, Err(errno)) => Err(self.note_error(errno)),
+            (_, Err(errno)) => Err(errno),
         }
-    }
-
-    /// The error of a request that has ended with this one. Once another client has taken the image, all requests fail:
-    /// the library itself would go on when its entry on the blocklist has ended.
-    #[cold]
-    pub(super) fn note_error(&self, errno: Errno) -> Errno {
-        match errno {
-            Errno::SHUTDOWN => {}
-            // The lock is lost, and not to be had again.
-            Errno::ROFS if !self.geometry.read_only => {}
-            errno => return errno,
-        }
-        self.is_lost.store(true, Ordering::Relaxed);
-        Errno::SHUTDOWN
     }
 }

@@ -42,10 +42,20 @@ impl Owner {
         Ok(Some(Owner { address, process }))
     }
 
-    /// Says that this process has the lock.
-    pub(super) fn announce(image: &Image) -> Result<(), Errno> {
-        let Some(address) = image.lock_owner()? else { return Ok(()) };
-        image.set_metadata(KEY, &format!("{address} {}", Process::this()))
+    /// Says that this process has the lock. Returns the address of its client.
+    pub(super) fn announce(image: &Image) -> Result<String, Errno> {
+        let address = image.lock_owner()?.ok_or(Errno::NOENT)?;
+        image.set_metadata(KEY, &format!("{address} {}", Process::this()))?;
+        Ok(address)
+    }
+
+    /// The address of the client that has said so last, be it there or not.
+    pub(super) fn announced(image: &Image) -> Result<String, Errno> {
+        let said = match image.metadata(KEY) {
+            Err(Errno::NOENT) => String::new(),
+            said => said?,
+        };
+        Ok(said.split(' ').next().unwrap_or_default().to_owned())
     }
 
     /// Whether its process has ended, as far as it was one of this machine.

@@ -1,6 +1,6 @@
 //! The queue of a reactor, or of a thread that performs requests one by one.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::mem;
 use std::sync::Arc;
@@ -10,25 +10,34 @@ use uringfs_buffer::Buffer;
 use uringfs_errno::Errno;
 use uringfs_rbd::{Completion, Completions, Memory, Op as RbdOp};
 
+use super::instance::Instance;
 use super::opened::OpenedImage;
+use super::renewal::{Fate, fate};
+use super::waits::Waits;
 use crate::interface::queue::{Queue, Ready};
 use crate::request::{Op, Payload, Request, StepCompletion, Tag};
 
 /// A queue with a bounded number of requests in flight.
 pub(super) struct RbdQueue {
     opened: Arc<OpenedImage>,
+    instance: Arc<Instance>,
     completions: Completions<InFlight>,
     depth: usize,
     pushed: Vec<Request>,
+    /// The renewal for whose end requests wait.
+    awaited: Cell<Option<u64>>,
     received: RefCell<Received>,
 }
 
-#[derive(Default)]
 struct Received {
     /// Ended, and not reaped.
     ended: VecDeque<StepCompletion>,
     /// Requests that librbd has.
     outstanding: usize,
+    /// Requests that the next instance executes again, with their numbers among the waits. They cannot be cancelled: what was
+    /// executed of them is unknown.
+    again: Vec<(Request, u64)>,
+    waits: Waits,
 }
 
 /// A request whose memory librbd has.
@@ -36,17 +45,29 @@ struct InFlight {
     request: Request,
     /// The request's own memory, while librbd has a copy.
     copied: Option<Payload>,
+    /// Of the instance that has it.
+    generation: u64,
+    /// Its number among the waits.
+    number: u64,
 }
 
 impl RbdQueue {
     /// A queue with at most `depth` requests in flight.
     pub(super) fn new(opened: Arc<OpenedImage>, depth: usize) -> Result<RbdQueue, Errno> {
+        let received = Received {
+            ended: VecDeque::new(),
+            outstanding: 0,
+            again: Vec::new(),
+            waits: opened.waits.of_queue(),
+        };
         Ok(RbdQueue {
+            instance: opened.instance(),
             opened,
             completions: Completions::new()?,
             depth,
             pushed: Vec::with_capacity(depth),
-            received: RefCell::default(),
+            awaited: Cell::new(None),
+            received: RefCell::new(received),
         })
     }
 
@@ -68,36 +89,114 @@ impl RbdQueue {
     }
 
     fn submit_pushed(&mut self) {
+        let has_instance = self.use_instance();
+        let pushed = mem::take(&mut self.pushed);
+        let again = mem::take(&mut self.received.get_mut().again);
+        for (request, number) in again {
+            self.submit_one(request, Some(number), has_instance);
+        }
+        for request in pushed {
+            self.submit_one(request, None, has_instance);
+        }
+        if !has_instance && self.waits_for_instance() {
+            self.hold();
+        }
+    }
+
+    /// Uses the device's instance from now on. False if there is none.
+    fn use_instance(&mut self) -> bool {
+        let Some(generation) = self.opened.generation() else { return false };
+        if generation != self.instance.generation {
+            self.instance = self.opened.instance();
+        }
+        self.awaited.set(None);
+        true
+    }
+
+    /// Gives a request to the instance. One with a number has had one before.
+    fn submit_one(&mut self, request: Request, number: Option<u64>, has_instance: bool) {
         let received = self.received.get_mut();
-        for request in self.pushed.drain(..) {
-            if let Some(result) = self.opened.check(&request) {
-                received.ended.push_back(StepCompletion { request, result });
-                continue;
+        let ended = match number {
+            // It cannot be cancelled.
+            Some(_) => self.opened.is_lost().then_some(Err(Errno::SHUTDOWN)),
+            None => self.opened.check(&request),
+        };
+        if let Some(result) = ended {
+            number.into_iter().for_each(|number| received.waits.end(number));
+            received.ended.push_back(StepCompletion { request, result });
+            return;
+        }
+        if !has_instance {
+            match number {
+                Some(number) => received.again.push((request, number)),
+                None => self.pushed.push(request),
             }
-            let (op, skip) = (op(&request), request.done());
-            let (memory, in_flight) = take_memory(request);
-            match self.opened.image.submit(op, memory, skip, in_flight, &self.completions) {
-                Ok(()) => received.outstanding += 1,
-                Err((errno, in_flight, memory)) => {
-                    let errno = self.opened.note_error(errno);
-                    let request = give_memory_back(in_flight, memory, 0);
-                    received.ended.push_back(StepCompletion { request, result: Err(errno) });
-                }
+            return;
+        }
+        let (op, skip) = (op(&request), request.done());
+        let number = number.unwrap_or_else(|| received.waits.begin());
+        let generation = self.instance.generation;
+        let (memory, in_flight) = take_memory(request, generation, number);
+        match self.instance.image().submit(op, memory, skip, in_flight, &self.completions) {
+            Ok(()) => received.outstanding += 1,
+            Err((errno, in_flight, memory)) => self.fail(in_flight, memory, errno),
+        }
+    }
+
+    /// Ends a request with an error, or keeps it for the next instance.
+    #[cold]
+    fn fail(&self, in_flight: InFlight, memory: Memory, errno: Errno) {
+        let (generation, number) = (in_flight.generation, in_flight.number);
+        let request = give_memory_back(in_flight, memory, 0);
+        let fate = fate(&self.opened, generation, errno);
+        let received = &mut *self.received.borrow_mut();
+        match fate {
+            Fate::Ended(errno) => {
+                received.waits.end(number);
+                received.ended.push_back(StepCompletion { request, result: Err(errno) });
+            }
+            Fate::Again => {
+                received.again.push((request, number));
+                self.hold();
             }
         }
     }
 
+    /// Lets the end of a renewal wake this queue.
+    fn hold(&self) {
+        let renewal = self.opened.renewal();
+        if self.awaited.replace(Some(renewal)) != Some(renewal) {
+            self.opened.wake_after_renewal(self.completions.waker());
+        }
+    }
+
+    /// Whether there are requests for the next instance.
+    fn waits_for_instance(&self) -> bool {
+        !self.pushed.is_empty() || !self.received.borrow().again.is_empty()
+    }
+
+    fn is_held(&self) -> bool {
+        self.awaited.get().is_some()
+    }
+
     /// Takes what librbd's threads have sent.
     fn receive(&self) {
-        let received = &mut *self.received.borrow_mut();
-        while received.outstanding > 0
+        while self.received.borrow().outstanding > 0
             && let Some(Completion { context, memory, result }) = self.completions.next()
         {
+            let mut received = self.received.borrow_mut();
             received.outstanding -= 1;
-            let result = self.opened.result(&context.request, result);
-            let moved = result.unwrap_or(0);
-            let request = give_memory_back(context, memory, moved);
-            received.ended.push_back(StepCompletion { request, result });
+            match self.opened.result(&context.request, result) {
+                Ok(moved) => {
+                    received.waits.end(context.number);
+                    let request = give_memory_back(context, memory, moved);
+                    received.ended.push_back(StepCompletion { request, result: Ok(moved) });
+                }
+                Err(errno) => {
+                    drop(received);
+                    self.fail(context, memory, errno);
+                }
+            }
         }
     }
 }
@@ -115,7 +214,7 @@ fn op(request: &Request) -> RbdOp {
 }
 
 /// Takes the memory out of a request. Of memory that others change librbd gets a copy.
-fn take_memory(mut request: Request) -> (Memory, InFlight) {
+fn take_memory(mut request: Request, generation: u64, number: u64) -> (Memory, InFlight) {
     let length = request.length();
     let copy = request.payload.is_shared().then(|| {
         let mut copy = Buffer::zeroed(length as usize);
@@ -125,23 +224,18 @@ fn take_memory(mut request: Request) -> (Memory, InFlight) {
         copy
     });
     let payload = mem::replace(&mut request.payload, Payload::Length(length));
-    match (copy, payload) {
-        (Some(copy), payload) => {
-            (Memory::Single(copy), InFlight { request, copied: Some(payload) })
-        }
-        (None, Payload::Buffer(buffer)) => {
-            (Memory::Single(buffer), InFlight { request, copied: None })
-        }
-        (None, Payload::Buffers(buffers)) => {
-            (Memory::Several(buffers), InFlight { request, copied: None })
-        }
-        (None, Payload::Length(_)) => (Memory::None, InFlight { request, copied: None }),
-    }
+    let (memory, copied) = match (copy, payload) {
+        (Some(copy), payload) => (Memory::Single(copy), Some(payload)),
+        (None, Payload::Buffer(buffer)) => (Memory::Single(buffer), None),
+        (None, Payload::Buffers(buffers)) => (Memory::Several(buffers), None),
+        (None, Payload::Length(_)) => (Memory::None, None),
+    };
+    (memory, InFlight { request, copied, generation, number })
 }
 
 /// The request with its memory, after a step that has moved this many bytes.
 fn give_memory_back(in_flight: InFlight, memory: Memory, moved: u32) -> Request {
-    let InFlight { mut request, copied } = in_flight;
+    let InFlight { mut request, copied, .. } = in_flight;
     match (copied, memory) {
         (Some(mut payload), Memory::Single(copy)) => {
             if request.op == Op::Read {
@@ -175,32 +269,40 @@ impl Queue for RbdQueue {
         if self.received.get_mut().ended.is_empty() {
             self.completions.take_signal();
             self.receive();
+            if self.is_held() {
+                self.submit_pushed();
+            }
         }
         self.received.get_mut().ended.pop_front()
     }
 
     fn in_flight(&self) -> usize {
-        let received = self.received.borrow();
-        self.pushed.len() + received.outstanding + received.ended.len()
+        let Received { ended, outstanding, again, .. } = &*self.received.borrow();
+        self.pushed.len() + outstanding + again.len() + ended.len()
     }
 
-    /// librbd cannot cancel. So this is for requests that it does not have.
+    /// librbd cannot cancel. So this is for requests that it does not have and never had.
     fn cancel(&mut self, tag: Tag) {
         for request in &mut self.pushed {
             request.cancel_if_tagged(tag);
         }
+        if self.is_held() {
+            // They end now.
+            self.submit_pushed();
+        }
     }
 
     fn ready(&self) -> Ready<'_> {
-        if self.received.borrow().ended.is_empty() && self.received.borrow().outstanding > 0 {
+        let waits = || self.received.borrow().outstanding > 0 || self.is_held();
+        if self.received.borrow().ended.is_empty() && waits() {
             self.completions.arm();
             self.receive();
         }
-        let received = self.received.borrow();
-        match (received.ended.is_empty(), received.outstanding) {
-            (false, _) => Ready::Now,
-            (true, 0) => Ready::Never,
-            (true, _) => Ready::Readable(self.completions.event()),
+        match self.received.borrow().ended.is_empty() {
+            false => Ready::Now,
+            true if self.is_held() && self.opened.generation().is_some() => Ready::Now,
+            true if waits() => Ready::Readable(self.completions.event()),
+            true => Ready::Never,
         }
     }
 

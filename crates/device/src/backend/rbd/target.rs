@@ -45,11 +45,13 @@ pub enum ImageCache {
 /// | `id=NAME` | the client's name without `client.`; otherwise `admin` |
 /// | `cache=off` or `cache=on` | librbd's own cache; off if it is not given, as volumes have a cache of their own |
 /// | `timeout=SECONDS` | within which the cluster must answer when the image is opened: 1 to 86400, otherwise 30 |
+/// | `request-timeout=SECONDS` | after which a new client of the cluster executes a writer's request again: 1 to 86400, otherwise never |
 /// | `take-over` or `take-over=LIFE` | a writer takes the image from the client that has its exclusive lock: see [`Rbd`](super::Rbd) |
 ///
 /// LIFE is a number with `s`, `m`, `h`, `d` or `y` after it, from `20s` to `50y`; ten years if it is not given.
 ///
-/// Requests have no timeout: one that the cluster does not answer may still be executed later.
+/// A request that the cluster does not answer may still be executed later. So one that has timed out is executed again only once
+/// the client that has sent it is on the cluster's blocklist, and has not ended until then.
 ///
 /// ```
 /// # mod uringfs { pub use uringfs_device as device; }
@@ -67,6 +69,8 @@ pub struct RbdTarget {
     pub(super) client: Option<String>,
     pub(super) cache: ImageCache,
     pub(super) timeout: Duration,
+    /// After which a request is executed again by a new client.
+    pub(super) request_timeout: Option<Duration>,
     /// For how long the client that has the exclusive lock is shut out, if a writer takes the image from it.
     pub(super) take_over: Option<Duration>,
 }
@@ -79,6 +83,7 @@ impl RbdTarget {
             client: None,
             cache: ImageCache::Off,
             timeout: DEFAULT_TIMEOUT,
+            request_timeout: None,
             take_over: None,
         }
     }
@@ -173,6 +178,9 @@ impl fmt::Display for RbdTarget {
         if self.timeout != DEFAULT_TIMEOUT {
             options.push(format!("timeout={}", self.timeout.as_secs()));
         }
+        if let Some(timeout) = self.request_timeout {
+            options.push(format!("request-timeout={}", timeout.as_secs()));
+        }
         match self.take_over {
             Some(DEFAULT_LIFE) => options.push("take-over".into()),
             Some(MAX_LIFE) => options.push("take-over=50y".into()),
@@ -227,18 +235,12 @@ fn parse_rest(rest: &str) -> Result<RbdTarget, String> {
                     _ => return Err(format!("cache is off or on, not '{value}'")),
                 }
             }
-            "timeout" => match value.parse() {
-                Ok(seconds @ 1..=MAX_TIMEOUT_S) => target.timeout = Duration::from_secs(seconds),
-                _ => {
-                    return Err(format!(
-                        "timeout {value} is not within 1 to {MAX_TIMEOUT_S} (seconds)"
-                    ));
-                }
-            },
+            "timeout" => target.timeout = timeout(key, value)?,
+            "request-timeout" => target.request_timeout = Some(timeout(key, value)?),
             "take-over" => target.take_over = Some(life(value)?),
             _ => {
                 return Err(format!(
-                    "an image has no option '{key}'; it has 'conf', 'id', 'cache', 'timeout' and 'take-over'"
+                    "an image has no option '{key}'; it has 'conf', 'id', 'cache', 'timeout', 'request-timeout' and 'take-over'"
                 ));
             }
         }
@@ -247,7 +249,17 @@ fn parse_rest(rest: &str) -> Result<RbdTarget, String> {
         }
         seen.push(key);
     }
+    if target.cache == ImageCache::On && target.request_timeout.is_some() {
+        return Err("cache=on and request-timeout exclude each other: what is in the cache of a client is lost with it".into());
+    }
     Ok(target)
+}
+
+fn timeout(key: &str, value: &str) -> Result<Duration, String> {
+    match value.parse() {
+        Ok(seconds @ 1..=MAX_TIMEOUT_S) => Ok(Duration::from_secs(seconds)),
+        _ => Err(format!("{key} {value} is not within 1 to {MAX_TIMEOUT_S} (seconds)")),
+    }
 }
 
 /// The configuration that librados takes if none is named.
@@ -309,7 +321,7 @@ mod tests {
             "rbd:pool/space/disk@snap",
             "rbd:a%2Fb/c%40d%3Fe",
             "rbd:rbd/disk?conf=/etc/ceph/other.conf&id=backup&cache=on&timeout=5",
-            "rbd:rbd/disk?take-over",
+            "rbd:rbd/disk?request-timeout=30&take-over",
             "rbd:rbd/disk?take-over=20s",
             "rbd:rbd/disk?take-over=50y",
         ] {
@@ -361,6 +373,8 @@ mod tests {
             ("rbd:rbd/disk?id=client.admin", "id=admin"),
             ("rbd:rbd/disk?cache=some", "off or on"),
             ("rbd:rbd/disk?timeout=0", "within 1 to"),
+            ("rbd:rbd/disk?request-timeout=0", "within 1 to"),
+            ("rbd:rbd/disk?cache=on&request-timeout=9", "exclude each other"),
             ("rbd:rbd/disk?take-over=10", "20s to 50y"),
             ("rbd:rbd/disk?take-over=19s", "20s to 50y"),
             ("rbd:rbd/disk?take-over=51y", "20s to 50y"),

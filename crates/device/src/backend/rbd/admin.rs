@@ -1,0 +1,106 @@
+//! [`RbdAdmin`]: an image beside those who use it.
+
+use std::io::{self, ErrorKind};
+use std::sync::Arc;
+
+use uringfs_errno::Errno;
+use uringfs_rbd::{BlocklistEntry, Cluster, OpenMode};
+
+use super::bounded::within_timeout;
+use super::target::RbdTarget;
+
+/// What an administrator does with an image, whoever has it open.
+///
+/// ```no_run
+/// # mod uringfs { pub use uringfs_device as device; }
+/// use uringfs::device::backend::rbd::{RbdAdmin, RbdTarget};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let admin = RbdAdmin::new(&RbdTarget::parse("rbd:rbd/disk").unwrap()?);
+/// for entry in admin.blocklist()? {
+///     println!("{} is shut out until {}", entry.address, entry.until);
+/// }
+/// admin.enlarge(20 << 30)?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct RbdAdmin {
+    target: RbdTarget,
+}
+
+impl RbdAdmin {
+    /// That of an image. Connects to nothing yet.
+    pub fn new(target: &RbdTarget) -> RbdAdmin {
+        RbdAdmin { target: target.clone() }
+    }
+
+    /// Enlarges the image to this many bytes, at once, also while a client has it open: a device on it finds the new size when
+    /// it is asked again ([`Device::refresh_size`](crate::Device::refresh_size)).
+    ///
+    /// # Errors
+    /// As [`Rbd::open`](super::Rbd::open); `InvalidInput` if the image is larger than that.
+    pub fn enlarge(&self, bytes: u64) -> io::Result<()> {
+        let target = self.target.clone();
+        within_timeout(&self.target, move |library, _| {
+            let cluster = target.connect(library)?;
+            let image = target.open_image(&cluster, OpenMode::ReadWrite)?;
+            image.enlarge(bytes).map_err(|errno| match errno {
+                Errno::INVAL => target.refuse(
+                    ErrorKind::InvalidInput,
+                    format!("the image is larger than {bytes} bytes, and is not made smaller"),
+                ),
+                errno => target.failed("enlarging the image", errno),
+            })
+        })
+    }
+
+    /// The clients that are shut out of the cluster, of all images.
+    ///
+    /// # Errors
+    /// As [`Rbd::open`](super::Rbd::open); `PermissionDenied` if this client may not see them.
+    pub fn blocklist(&self) -> io::Result<Vec<BlocklistEntry>> {
+        self.with_cluster(|target, cluster| {
+            cluster.blocklisted().map_err(|errno| target.explain_blocklist(errno))
+        })
+    }
+
+    /// Lets a client in again that is shut out, by its address as in [`Self::blocklist`]. Whatever that client has still under
+    /// way may then reach its images: its process must have ended. False if it is not shut out.
+    ///
+    /// # Errors
+    /// As [`Self::blocklist`].
+    pub fn remove_from_blocklist(&self, address: &str) -> io::Result<bool> {
+        let address = address.to_owned();
+        self.with_cluster(move |target, cluster| {
+            let explain = |errno| target.explain_blocklist(errno);
+            let all = cluster.blocklisted().map_err(explain)?;
+            if !all.iter().any(|entry| entry.address == address) {
+                return Ok(false);
+            }
+            cluster.remove_from_blocklist(&address).map_err(explain)?;
+            Ok(true)
+        })
+    }
+
+    fn with_cluster<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&RbdTarget, &Arc<Cluster>) -> io::Result<T> + Send + 'static,
+    ) -> io::Result<T> {
+        let target = self.target.clone();
+        within_timeout(&self.target, move |library, _| work(&target, &target.connect(library)?))
+    }
+}
+
+impl RbdTarget {
+    /// The error of a client that may not read or change the blocklist.
+    pub(super) fn explain_blocklist(&self, errno: Errno) -> io::Error {
+        match errno {
+            Errno::ACCESS | Errno::PERM => self.refuse(
+                ErrorKind::PermissionDenied,
+                format!("this client may not do that to the blocklist ({errno}); name an administrator's by id=NAME"),
+            ),
+            errno => self.failed("asking for the blocklist", errno),
+        }
+    }
+}

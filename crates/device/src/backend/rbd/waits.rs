@@ -1,0 +1,103 @@
+//! For how long requests have been waiting for the cluster.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock, Weak};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+/// When the first device was opened.
+static BASE: LazyLock<Instant> = LazyLock::new(Instant::now);
+
+/// The requests of a queue, in the order in which they have begun.
+pub(super) struct Waits {
+    /// When each has begun, in nanoseconds since [`BASE`]; 0 if it has ended.
+    begun: VecDeque<u64>,
+    /// The number of the first of them.
+    first: u64,
+    /// When the first of them has begun; 0 if there is none. Only this queue writes it.
+    oldest: Arc<AtomicU64>,
+}
+
+impl Waits {
+    /// Notes a request that begins. Returns its number.
+    pub(super) fn begin(&mut self) -> u64 {
+        let now = now();
+        if self.begun.is_empty() {
+            self.oldest.store(now, Ordering::Relaxed);
+        }
+        self.begun.push_back(now);
+        self.first + self.begun.len() as u64 - 1
+    }
+
+    /// Notes that the request of this number has ended.
+    pub(super) fn end(&mut self, number: u64) {
+        self.begun[(number - self.first) as usize] = 0;
+        if number != self.first {
+            return;
+        }
+        while self.begun.front() == Some(&0) {
+            self.begun.pop_front();
+            self.first += 1;
+        }
+        self.oldest.store(self.begun.front().copied().unwrap_or(0), Ordering::Relaxed);
+    }
+}
+
+/// The queues of a device.
+#[derive(Default)]
+pub(super) struct AllWaits(Mutex<Vec<Weak<AtomicU64>>>);
+
+impl AllWaits {
+    /// Those of a new queue.
+    pub(super) fn of_queue(&self) -> Waits {
+        let oldest = Arc::default();
+        let mut all = self.0.lock();
+        all.retain(|queue| queue.strong_count() > 0);
+        all.push(Arc::downgrade(&oldest));
+        Waits { begun: VecDeque::new(), first: 0, oldest }
+    }
+
+    /// For how long the oldest request has been waiting.
+    pub(super) fn oldest(&self) -> Option<Duration> {
+        let all = self.0.lock();
+        let queues = all.iter().filter_map(Weak::upgrade);
+        let begun = queues.map(|queue| queue.load(Ordering::Relaxed)).filter(|begun| *begun > 0);
+        begun.min().map(|begun| Duration::from_nanos(now().saturating_sub(begun)))
+    }
+}
+
+/// Nanoseconds since [`BASE`], never 0.
+fn now() -> u64 {
+    BASE.elapsed().as_nanos() as u64 + 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_request_is_the_first_one_that_has_not_ended() {
+        let all = AllWaits::default();
+        let (mut one, mut other) = (all.of_queue(), all.of_queue());
+        assert_eq!(all.oldest(), None);
+        let first = one.begin();
+        let second = one.begin();
+        let third = other.begin();
+        let begun = |waits: &Waits| waits.oldest.load(Ordering::Relaxed);
+        let of_first = begun(&one);
+        one.end(second);
+        assert_eq!(begun(&one), of_first);
+        let fourth = one.begin();
+        one.end(first);
+        assert!(begun(&one) > of_first && begun(&other) < begun(&one));
+        one.end(fourth);
+        other.end(third);
+        assert_eq!(all.oldest(), None);
+        let fifth = one.begin();
+        assert!(all.oldest().is_some() && fifth > fourth);
+        drop(one);
+        assert_eq!(all.oldest(), None);
+    }
+}
