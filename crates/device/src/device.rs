@@ -161,6 +161,12 @@ impl Device {
         self.handle.core.flushes()
     }
 
+    /// What its opening has done that its user should know: that an image of RBD was taken from another client, and for how long
+    /// that one is shut out.
+    pub fn notice(&self) -> Option<&str> {
+        self.handle.core.backend().notice()
+    }
+
     /// For how long its oldest request has been waiting. `None` if there is none, or for a back end that does not know: only
     /// that of RBD does, whose cluster may be away for long.
     pub fn oldest_request(&self) -> Option<Duration> {

@@ -3,6 +3,7 @@
 mod harness;
 
 use std::io::{BufRead, BufReader, ErrorKind};
+use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +14,7 @@ use harness::{TestQueue, poll_in};
 use rustix::process::{Pid, Signal, kill_process};
 use uringfs_buffer::Buffer;
 use uringfs_device::backend::rbd::{Rbd, RbdAdmin, RbdTarget};
-use uringfs_device::{Access, Device, Errno, Op, Payload, Ready, Tag};
+use uringfs_device::{Access, Backend, Device, Errno, Op, Payload, Ready, Tag};
 
 fn buffer(length: usize, byte: u8) -> Payload {
     Payload::Buffer(Buffer::copy_of(&vec![byte; length]))
@@ -126,9 +127,13 @@ const WRITER_TARGET: &str = "URINGFS_TEST_RBD_TARGET";
 
 impl Writer {
     fn start(image: &TestImage) -> Writer {
+        Writer::start_with(image, "")
+    }
+
+    fn start_with(image: &TestImage, options: &str) -> Writer {
         let mut process = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "writes_until_a_write_fails", "--nocapture"])
-            .env(WRITER_TARGET, image.target().to_string())
+            .env(WRITER_TARGET, image.target_with("", options).to_string())
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
@@ -215,6 +220,32 @@ fn a_stopped_writer_is_shut_out_for_good() {
     assert!(admin.remove_from_blocklist(address).unwrap());
     assert!(!admin.remove_from_blocklist(address).unwrap());
     assert_eq!(admin.blocklist().unwrap().len(), entries.len() - 1);
+}
+
+#[test]
+fn the_kernel_ends_a_stopped_writer_that_has_a_lease_which_others_can_then_outlast() {
+    let cluster = CephCluster::get();
+    let image = cluster.image(4 << 20);
+    let short = image.target_with("", "&take-over=20s");
+    let old = Writer::start(&image);
+    let (kind, text) = refusal(&short, Access::ReadWrite);
+    assert!(kind == ErrorKind::InvalidInput && text.contains("has no lease"), "{text}");
+    drop(old);
+    let long = Writer::start_with(&image, "&lease=16");
+    let (_, text) = refusal(&short, Access::ReadWrite);
+    assert!(text.contains("has a lease of 16s"), "{text}");
+    drop(long);
+    let mut old = Writer::start_with(&image, "&lease=5");
+    old.signal(Signal::STOP);
+    let backend = Rbd::open(&short, Access::ReadWrite).unwrap();
+    let notice = backend.notice().unwrap();
+    assert!(notice.contains(&format!("process {}", old.process.id())), "{notice}");
+    assert!(notice.ends_with("shut out for 20s"), "{notice}");
+    let mut new = TestQueue::own(Device::new(backend).unwrap());
+    write(&mut new, 0, 64 << 10, 0xbb);
+    // It is stopped, and ends nevertheless.
+    assert_eq!(old.process.wait().unwrap().signal(), Some(Signal::KILL.as_raw()));
+    assert_eq!(new.read(0, 64 << 10), [0xbb; 64 << 10]);
 }
 
 #[test]

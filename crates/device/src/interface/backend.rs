@@ -85,6 +85,12 @@ pub trait Backend: Send + Sync + 'static {
         Vec::new()
     }
 
+    /// What its opening has done that its user should know. `None` if there is nothing.
+    #[doc(hidden)]
+    fn notice(&self) -> Option<&str> {
+        None
+    }
+
     /// For how long its oldest request has been waiting, of a back end whose requests may wait without an end. `None` if it has
     /// no requests, or does not know.
     #[doc(hidden)]

@@ -8,7 +8,7 @@ use super::target::{cluster_error, rbd_admin};
 use crate::json::document;
 use crate::output::print;
 use clap::Subcommand;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -110,7 +110,8 @@ fn blocklist(target: &Path, remove: Option<&str>, as_json: bool) -> Result<(), E
     if as_json {
         let entry =
             |entry: &BlocklistEntry| json!({ "address": entry.address, "until": entry.until });
-        return print(&document(entries.iter().map(entry).collect()));
+        let entries: Vec<Value> = entries.iter().map(entry).collect();
+        return print(&document(json!({ "entries": entries })));
     }
     let width = entries.iter().map(|entry| entry.address.len()).max().unwrap_or(0);
     let line = |entry: &BlocklistEntry| format!("{:width$}  {}\n", entry.address, entry.until);

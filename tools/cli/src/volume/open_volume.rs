@@ -70,6 +70,7 @@ fn open_quietly_for(target: &OsStr, meant: &[u8], access: Access) -> Result<Volu
     wait_for_saving_server(path);
     refuse_mounted_export(path, meant)?;
     let device = Device::open(path, access).map_err(|error| missing_path_hint(path, &error))?;
+    print_notice(path, &device);
     let opened = Volume::open_on(device).and_then(|volume| {
         if access == Access::ReadWrite {
             remove_leftovers(&Files::Volume(volume.clone()))?;
@@ -82,7 +83,16 @@ fn open_quietly_for(target: &OsStr, meant: &[u8], access: Access) -> Result<Volu
 /// Opens the file, block device or export of a target.
 pub(super) fn open_device(path: &Path, access: Access) -> Result<Device, Error> {
     refuse_mounted_export(path, b"/")?;
-    Device::open(path, access).map_err(|error| open_error(path, &error))
+    let device = Device::open(path, access).map_err(|error| open_error(path, &error))?;
+    print_notice(path, &device);
+    Ok(device)
+}
+
+/// Warns of an image that was taken from another client.
+fn print_notice(path: &Path, device: &Device) {
+    if let Some(notice) = device.notice() {
+        crate::output::print_warning(&format!("{}: {notice}", for_message(path)));
+    }
 }
 
 /// Refuses an export with a mounted volume before it is opened: a server with room for one client would not answer.

@@ -30,6 +30,12 @@ use crate::request::Request;
 /// nothing of the other one reaches the image while the entry lives: its next request fails with ESHUTDOWN, and all later ones
 /// do, too, until it opens the image again. With the option `take-over` a writer does this at once, also if the other one runs.
 ///
+/// With the option `lease` the kernel kills the process once it has not run for so long, as after SIGSTOP, or while its machine
+/// slept. Only from a client with a lease can an image be taken for less than an hour.
+///
+/// With the option `request-timeout` a request that the cluster does not answer in time is executed again, by a new client
+/// instance, once the one before is on the blocklist; it has not ended until then.
+///
 /// The drop of the last handle waits for the requests that the cluster has, and so for the cluster.
 ///
 /// ```no_run
@@ -109,6 +115,10 @@ impl Backend for Rbd {
     fn own_queue(&self, depth: usize) -> Option<Box<dyn Queue>> {
         let queue = RbdQueue::new(self.opened.clone(), depth);
         queue.ok().map(|queue| Box::new(queue) as Box<dyn Queue>)
+    }
+
+    fn notice(&self) -> Option<&str> {
+        self.opened.taken.as_deref()
     }
 
     fn oldest_request(&self) -> Option<Duration> {

@@ -23,6 +23,8 @@ mod opened;
 mod instance;
 // For how long requests have been waiting.
 mod waits;
+// The end of a process that was stopped for too long.
+mod lease;
 // What a process that has the lock says of itself.
 mod owner;
 // Bounds the wait for a cluster.

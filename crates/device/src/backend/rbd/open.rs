@@ -10,9 +10,10 @@ use uringfs_rbd::{BlocklistEntry, Cluster, Image, ImageInfo, Library, OpenMode};
 
 use super::bounded::{IsOver, within_timeout};
 use super::instance::Instance;
+use super::lease::Lease;
 use super::opened::{BLOCK_SIZE, OpenedImage, whole_blocks};
 use super::owner::Owner;
-use super::target::{DEFAULT_LIFE, RbdTarget};
+use super::target::{DEFAULT_LIFE, RbdTarget, shown_life};
 use crate::geometry::{Discard, Geometry};
 use crate::interface::backend::Access;
 
@@ -27,6 +28,12 @@ const MAX_CLEAR: u64 = 1 << 30;
 
 /// How long a client is shut out whose process has ended: for what of it may still be on its way.
 const ENDED_LIFE: Duration = Duration::from_secs(60 * 60);
+
+/// A client that is shut out for less than this must have a lease.
+const MIN_LIFE_WITHOUT_LEASE: Duration = Duration::from_secs(60 * 60);
+
+/// How much longer than its lease a client is shut out at least: for what is on its way when its process ends.
+const LEASE_MARGIN: Duration = Duration::from_secs(5);
 
 /// Opens an image. Changes no lock after the target's timeout.
 pub(super) fn open(target: &RbdTarget, access: Access) -> io::Result<OpenedImage> {
@@ -55,14 +62,17 @@ impl Opening<'_> {
         }
         let mode = if writes { OpenMode::ReadWrite } else { OpenMode::Read };
         let mut image = self.target.open_image(&cluster, mode)?;
-        let mut address = None;
+        let (mut address, mut taken, mut lease) = (None, None, None);
         if writes {
             self.require_lock_feature(&image)?;
-            if self.fence(&image, &cluster)? {
+            taken = self.fence(&image, &cluster)?;
+            if taken.is_some() {
                 // What was read before may have changed until then.
                 drop(image);
                 image = self.target.open_image(&cluster, mode)?;
             }
+            let begin = |time| Lease::begin(time).map_err(|errno| self.failed("the lease", errno));
+            lease = self.target.lease.map(begin).transpose()?;
             address = Some(self.lock(&image)?);
         }
         let info = image.info().map_err(|errno| self.failed("asking for its size", errno))?;
@@ -74,7 +84,7 @@ impl Opening<'_> {
                 .map_err(|errno| self.failed("watching its size", errno))?;
         }
         let instance = Instance::new(cluster, image, address, 0);
-        Ok(OpenedImage::new(self.target.clone(), geometry, size, instance))
+        Ok(OpenedImage::new(self.target.clone(), geometry, size, instance, taken, lease))
     }
 
     fn require_lock_feature(&self, image: &Image) -> io::Result<()> {
@@ -91,8 +101,8 @@ impl Opening<'_> {
     }
 
     /// Shuts the client out that has the exclusive lock, if its process has ended or the image is to be taken from it. Returns
-    /// whether it did.
-    fn fence(&self, image: &Image, cluster: &Cluster) -> io::Result<bool> {
+    /// which one, in words.
+    fn fence(&self, image: &Image, cluster: &Cluster) -> io::Result<Option<String>> {
         let asking = |errno| match errno {
             Errno::BUSY => self.refuse(
                 ErrorKind::ResourceBusy,
@@ -101,10 +111,13 @@ impl Opening<'_> {
             ),
             errno => self.failed("asking for the owner of the image's exclusive lock", errno),
         };
-        let Some(owner) = Owner::find(image).map_err(asking)? else { return Ok(false) };
+        let Some(owner) = Owner::find(image).map_err(asking)? else { return Ok(None) };
         let life = match (self.target.take_over, owner.has_ended()) {
             (_, true) => ENDED_LIFE,
-            (Some(life), false) => life,
+            (Some(life), false) => {
+                self.require_life(life, &owner)?;
+                life
+            }
             (None, false) => {
                 let watchers = image.watchers().map_err(asking)?;
                 match watchers.contains(&owner.address) {
@@ -125,7 +138,9 @@ impl Opening<'_> {
         })?;
         match image.break_lock(&owner.address) {
             // Gone by itself.
-            Ok(()) | Err(Errno::NOENT) => Ok(true),
+            Ok(()) | Err(Errno::NOENT) => {
+                Ok(Some(format!("taken from {owner}, which is shut out for {}", shown_life(life))))
+            }
             Err(Errno::BUSY | Errno::AGAIN) => Err(self.refuse(
                 ErrorKind::ResourceBusy,
                 "another client has taken the image at the same time; try again".into(),
@@ -134,6 +149,25 @@ impl Opening<'_> {
                 Err(self.failed("taking the image's exclusive lock from its owner", errno))
             }
         }
+    }
+
+    /// Refuses a life that a stopped owner could outlast, whose last requests would then reach the image.
+    fn require_life(&self, life: Duration, owner: &Owner) -> io::Result<()> {
+        let lease_ends = owner.lease().is_some_and(|lease| lease + LEASE_MARGIN <= life);
+        if life >= MIN_LIFE_WITHOUT_LEASE || lease_ends {
+            return Ok(());
+        }
+        let has = match owner.lease() {
+            Some(lease) => format!("a lease of {}", shown_life(lease)),
+            None => "no lease".into(),
+        };
+        Err(self.refuse(
+            ErrorKind::InvalidInput,
+            format!(
+                "{owner} has {has}, so it could still write when it is no longer shut out; take the image for 1h or more, or \
+                 leave the time out"
+            ),
+        ))
     }
 
     /// Removes an entry of the owner on the blocklist, which would keep its time. The owner still has the lock, so no other
@@ -166,7 +200,8 @@ impl Opening<'_> {
                 _ => self.failed("taking the image's exclusive lock", errno),
             });
         }
-        Owner::announce(image).map_err(|errno| self.failed("noting the owner", errno))
+        Owner::announce(image, self.target.lease)
+            .map_err(|errno| self.failed("noting the owner", errno))
     }
 
     fn owned(&self, owner: &Owner) -> io::Error {

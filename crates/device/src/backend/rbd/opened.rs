@@ -11,6 +11,7 @@ use uringfs_ring::ForkDetector;
 
 use super::super::without_device::without_device;
 use super::instance::Instance;
+use super::lease::Lease;
 use super::target::RbdTarget;
 use super::waits::AllWaits;
 use crate::geometry::Geometry;
@@ -40,6 +41,10 @@ pub(super) struct OpenedImage {
     wakers: Mutex<Vec<Waker>>,
     /// Another client has taken the image.
     is_lost: AtomicBool,
+    /// The client from which it was taken when it was opened, in words.
+    pub(super) taken: Option<String>,
+    /// Ends after the instance.
+    _lease: Option<Lease>,
 }
 
 impl OpenedImage {
@@ -48,6 +53,8 @@ impl OpenedImage {
         geometry: Geometry,
         size: Arc<AtomicU64>,
         instance: Instance,
+        taken: Option<String>,
+        lease: Option<Lease>,
     ) -> OpenedImage {
         OpenedImage {
             target,
@@ -59,6 +66,8 @@ impl OpenedImage {
             instance: Mutex::new(Arc::new(instance)),
             wakers: Mutex::default(),
             is_lost: AtomicBool::new(false),
+            taken,
+            _lease: lease,
         }
     }
 

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
@@ -31,6 +32,8 @@ struct Process {
     place: String,
     host: String,
     program: String,
+    /// In seconds; 0 if it has none.
+    lease: u64,
 }
 
 impl Owner {
@@ -42,10 +45,10 @@ impl Owner {
         Ok(Some(Owner { address, process }))
     }
 
-    /// Says that this process has the lock. Returns the address of its client.
-    pub(super) fn announce(image: &Image) -> Result<String, Errno> {
+    /// Says that this process has the lock, with its lease. Returns the address of its client.
+    pub(super) fn announce(image: &Image, lease: Option<Duration>) -> Result<String, Errno> {
         let address = image.lock_owner()?.ok_or(Errno::NOENT)?;
-        image.set_metadata(KEY, &format!("{address} {}", Process::this()))?;
+        image.set_metadata(KEY, &format!("{address} {}", Process::this(lease)))?;
         Ok(address)
     }
 
@@ -56,6 +59,12 @@ impl Owner {
             said => said?,
         };
         Ok(said.split(' ').next().unwrap_or_default().to_owned())
+    }
+
+    /// For how long its process may be stopped. `None` if it has no lease.
+    pub(super) fn lease(&self) -> Option<Duration> {
+        let seconds = self.process.as_ref()?.lease;
+        (seconds > 0).then(|| Duration::from_secs(seconds))
     }
 
     /// Whether its process has ended, as far as it was one of this machine.
@@ -77,7 +86,7 @@ impl fmt::Display for Owner {
 }
 
 impl Process {
-    fn this() -> Process {
+    fn this(lease: Option<Duration>) -> Process {
         let name = rustix::system::uname();
         let program = fs::read_to_string("/proc/self/comm").unwrap_or_default();
         Process {
@@ -86,6 +95,7 @@ impl Process {
             place: place(),
             host: one_word(&name.nodename().to_string_lossy()),
             program: one_word(&program),
+            lease: lease.unwrap_or_default().as_secs(),
         }
     }
 
@@ -97,6 +107,7 @@ impl Process {
             place: words.next()?,
             host: words.next()?,
             program: words.next()?,
+            lease: words.next()?.parse().ok()?,
         })
     }
 
@@ -119,8 +130,8 @@ impl Process {
 
 impl fmt::Display for Process {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Process { id, began, place, host, program } = self;
-        write!(out, "{id} {began} {place} {host} {program}")
+        let Process { id, began, place, host, program, lease } = self;
+        write!(out, "{id} {began} {place} {host} {program} {lease}")
     }
 }
 
@@ -157,7 +168,7 @@ mod tests {
 
     #[test]
     fn a_process_is_known_again() {
-        let this = Process::this();
+        let this = Process::this(None);
         assert_eq!(Process::parse(&this.to_string()), Some(this.clone()));
         assert!(!this.has_ended());
         assert!(this.to_string().len() < 500);
@@ -167,7 +178,7 @@ mod tests {
     fn a_process_has_ended_if_its_number_is_free_or_anothers() {
         let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
         let id = child.id() as i32;
-        let process = Process { id, began: began(&id.to_string()).unwrap(), ..Process::this() };
+        let process = Process { id, began: began(&id.to_string()).unwrap(), ..Process::this(None) };
         assert!(!process.has_ended());
         assert!(Process { began: "1".into(), ..process.clone() }.has_ended());
         child.kill().unwrap();

@@ -155,7 +155,8 @@ impl Renewal {
         if !self.own.contains(&announced) {
             return Err(Failure::Lost);
         }
-        let address = Owner::announce(&image).map_err(|errno| failed("noting the owner", errno))?;
+        let address = Owner::announce(&image, target.lease)
+            .map_err(|errno| failed("noting the owner", errno))?;
         watch_size(&mut image, &self.size).map_err(|errno| failed("watching its size", errno))?;
         Ok(Instance::new(cluster, image, Some(address), self.generation + 2))
     }

@@ -3,6 +3,7 @@
 use std::ffi::OsStr;
 use std::fmt;
 use std::io;
+use std::ops::RangeInclusive;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -17,8 +18,11 @@ const SCHEME: &str = "rbd:";
 /// The time within which a cluster must answer when an image is opened.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The longest timeout, in seconds: a day.
-const MAX_TIMEOUT_S: u64 = 24 * 60 * 60;
+/// Timeouts, in seconds: at most a day.
+const TIMEOUTS_S: RangeInclusive<u64> = 1..=24 * 60 * 60;
+
+/// Leases, in seconds.
+const LEASES_S: RangeInclusive<u64> = 5..=60 * 60;
 
 /// How long a client is shut out from which an image is taken.
 pub(super) const DEFAULT_LIFE: Duration = Duration::from_secs(10 * YEAR_S);
@@ -46,6 +50,7 @@ pub enum ImageCache {
 /// | `cache=off` or `cache=on` | librbd's own cache; off if it is not given, as volumes have a cache of their own |
 /// | `timeout=SECONDS` | within which the cluster must answer when the image is opened: 1 to 86400, otherwise 30 |
 /// | `request-timeout=SECONDS` | after which a new client of the cluster executes a writer's request again: 1 to 86400, otherwise never |
+/// | `lease=SECONDS` | the kernel kills a writer's process that was stopped for so long: 5 to 3600, otherwise never |
 /// | `take-over` or `take-over=LIFE` | a writer takes the image from the client that has its exclusive lock: see [`Rbd`](super::Rbd) |
 ///
 /// LIFE is a number with `s`, `m`, `h`, `d` or `y` after it, from `20s` to `50y`; ten years if it is not given.
@@ -71,6 +76,8 @@ pub struct RbdTarget {
     pub(super) timeout: Duration,
     /// After which a request is executed again by a new client.
     pub(super) request_timeout: Option<Duration>,
+    /// For how long a writer's process may be stopped.
+    pub(super) lease: Option<Duration>,
     /// For how long the client that has the exclusive lock is shut out, if a writer takes the image from it.
     pub(super) take_over: Option<Duration>,
 }
@@ -84,6 +91,7 @@ impl RbdTarget {
             cache: ImageCache::Off,
             timeout: DEFAULT_TIMEOUT,
             request_timeout: None,
+            lease: None,
             take_over: None,
         }
     }
@@ -181,10 +189,12 @@ impl fmt::Display for RbdTarget {
         if let Some(timeout) = self.request_timeout {
             options.push(format!("request-timeout={}", timeout.as_secs()));
         }
+        if let Some(lease) = self.lease {
+            options.push(format!("lease={}", lease.as_secs()));
+        }
         match self.take_over {
             Some(DEFAULT_LIFE) => options.push("take-over".into()),
-            Some(MAX_LIFE) => options.push("take-over=50y".into()),
-            Some(life) => options.push(format!("take-over={}s", life.as_secs())),
+            Some(life) => options.push(format!("take-over={}", shown_life(life))),
             None => {}
         }
         match options.is_empty() {
@@ -235,12 +245,13 @@ fn parse_rest(rest: &str) -> Result<RbdTarget, String> {
                     _ => return Err(format!("cache is off or on, not '{value}'")),
                 }
             }
-            "timeout" => target.timeout = timeout(key, value)?,
-            "request-timeout" => target.request_timeout = Some(timeout(key, value)?),
+            "timeout" => target.timeout = seconds(key, value, TIMEOUTS_S)?,
+            "request-timeout" => target.request_timeout = Some(seconds(key, value, TIMEOUTS_S)?),
+            "lease" => target.lease = Some(seconds(key, value, LEASES_S)?),
             "take-over" => target.take_over = Some(life(value)?),
             _ => {
                 return Err(format!(
-                    "an image has no option '{key}'; it has 'conf', 'id', 'cache', 'timeout', 'request-timeout' and 'take-over'"
+                    "an image has no option '{key}'; it has 'conf', 'id', 'cache', 'timeout', 'request-timeout', 'lease' and 'take-over'"
                 ));
             }
         }
@@ -255,11 +266,13 @@ fn parse_rest(rest: &str) -> Result<RbdTarget, String> {
     Ok(target)
 }
 
-fn timeout(key: &str, value: &str) -> Result<Duration, String> {
-    match value.parse() {
-        Ok(seconds @ 1..=MAX_TIMEOUT_S) => Ok(Duration::from_secs(seconds)),
-        _ => Err(format!("{key} {value} is not within 1 to {MAX_TIMEOUT_S} (seconds)")),
-    }
+/// A number of seconds.
+fn seconds(key: &str, value: &str, allowed: RangeInclusive<u64>) -> Result<Duration, String> {
+    let seconds = value.parse().ok().filter(|seconds| allowed.contains(seconds));
+    seconds.map(Duration::from_secs).ok_or_else(|| {
+        let (first, last) = (allowed.start(), allowed.end());
+        format!("{key} {value} is not within {first} to {last} (seconds)")
+    })
 }
 
 /// The configuration that librados takes if none is named.
@@ -270,6 +283,17 @@ fn usual_config() -> Option<PathBuf> {
     let home = std::env::home_dir().map(|home| home.join(".ceph/ceph.conf"));
     let usual = [Some("/etc/ceph/ceph.conf".into()), home, Some("ceph.conf".into())];
     usual.into_iter().flatten().find(|path| path.exists())
+}
+
+const UNITS: [(&str, u64); 5] =
+    [("y", YEAR_S), ("d", 24 * 60 * 60), ("h", 60 * 60), ("m", 60), ("s", 1)];
+
+/// A time as it is written in an option, in the largest unit that shows all of it.
+pub(super) fn shown_life(life: Duration) -> String {
+    let seconds = life.as_secs();
+    let (unit, size) =
+        UNITS.iter().find(|(_, size)| seconds.is_multiple_of(*size)).unwrap_or(&("s", 1));
+    format!("{}{unit}", seconds / size)
 }
 
 /// A time for which a client is shut out.
@@ -284,14 +308,7 @@ fn life(text: &str) -> Result<Duration, String> {
     };
     let digits = text.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
-    let seconds = match unit {
-        "s" => 1,
-        "m" => 60,
-        "h" => 60 * 60,
-        "d" => 24 * 60 * 60,
-        "y" => YEAR_S,
-        _ => return Err(refused()),
-    };
+    let (_, seconds) = UNITS.into_iter().find(|(name, _)| *name == unit).ok_or_else(refused)?;
     let life = number.parse::<u64>().ok().and_then(|number| number.checked_mul(seconds));
     let life = life.map(Duration::from_secs).ok_or_else(refused)?;
     if life < MIN_LIFE || life > MAX_LIFE { Err(refused()) } else { Ok(life) }
@@ -321,8 +338,9 @@ mod tests {
             "rbd:pool/space/disk@snap",
             "rbd:a%2Fb/c%40d%3Fe",
             "rbd:rbd/disk?conf=/etc/ceph/other.conf&id=backup&cache=on&timeout=5",
-            "rbd:rbd/disk?request-timeout=30&take-over",
+            "rbd:rbd/disk?request-timeout=30&lease=15&take-over",
             "rbd:rbd/disk?take-over=20s",
+            "rbd:rbd/disk?take-over=90m",
             "rbd:rbd/disk?take-over=50y",
         ] {
             assert_eq!(parse(text).unwrap().to_string(), text);
@@ -373,6 +391,7 @@ mod tests {
             ("rbd:rbd/disk?id=client.admin", "id=admin"),
             ("rbd:rbd/disk?cache=some", "off or on"),
             ("rbd:rbd/disk?timeout=0", "within 1 to"),
+            ("rbd:rbd/disk?lease=4", "within 5 to 3600"),
             ("rbd:rbd/disk?request-timeout=0", "within 1 to"),
             ("rbd:rbd/disk?cache=on&request-timeout=9", "exclude each other"),
             ("rbd:rbd/disk?take-over=10", "20s to 50y"),
