@@ -5,6 +5,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 use uringfs_device::{Device, Errno};
 use uringfs_file::{CommitFuture, SyncScope, TruncateGeneration, WriteOrigin};
 use uringfs_reactor::quiescence;
@@ -104,6 +105,8 @@ pub struct Statistics {
     pub commits_in_place: u64,
     /// Commits that were checkpoints: they went into the catalog's pages, with everything in its log.
     pub checkpoints: u64,
+    /// For how long the oldest request to the device has been waiting: see [`Device::oldest_request`].
+    pub oldest_request: Option<Duration>,
 }
 
 /// Files that have lost their last name: see [`Volume::unlinked_files`].
@@ -287,6 +290,7 @@ impl Volume {
             blocks: space.total,
             free_blocks: space.available(),
             pending_blocks: state.pending_blocks(),
+            oldest_request: self.shared.device.oldest_request(),
         }
     }
 

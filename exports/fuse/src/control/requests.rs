@@ -96,6 +96,7 @@ impl Served {
                 "commits": found.commits,
                 "commits_in_place": found.commits_in_place,
                 "checkpoints": found.checkpoints,
+                "oldest_request_ms": found.oldest_request.unwrap_or_default().as_millis() as u64,
             },
         })
     }

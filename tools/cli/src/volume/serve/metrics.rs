@@ -119,6 +119,11 @@ const VOLUME_CHECKPOINTS: Metric = metric(
     Kind::Counter,
     "Checkpoints of the volume's redo log.",
 );
+const VOLUME_OLDEST_REQUEST: Metric = metric(
+    "uringfs_volume_oldest_request_seconds",
+    Kind::Gauge,
+    "For how long the oldest request to the device has been waiting; 0 if there is none, and on other devices than images of RBD.",
+);
 
 impl Page {
     pub(super) fn add(&mut self, metric: &Metric, labels: &[(&str, &str)], value: u64) {
@@ -142,6 +147,8 @@ impl Page {
         self.add(&VOLUME_COMMITS, &labels, found.commits);
         self.add(&VOLUME_COMMITS_IN_PLACE, &labels, found.commits_in_place);
         self.add(&VOLUME_CHECKPOINTS, &labels, found.checkpoints);
+        let oldest_request = found.oldest_request.unwrap_or_default();
+        self.add(&VOLUME_OLDEST_REQUEST, &labels, oldest_request.as_secs());
     }
 
     /// The requests of a disk, by its labels.
