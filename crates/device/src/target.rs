@@ -3,7 +3,7 @@
 //! `rbd:POOL[/NAMESPACE]/IMAGE[@SNAPSHOT]` or `sim:SIZE[,OPTION=VALUE...]`. [`parse_size`] defines the form of SIZE,
 //! [`RemoteTarget`] that of the URIs.
 //!
-//! Options of `sim`: `latency=80us` or `latency=50us-1ms`, `units=64`, `seed=7`,
+//! Options of `sim`: `latency=80us` or `latency=50us-1ms`, `spread=uniform|exponential`, `units=64`, `object=4m`, `seed=7`,
 //! `block=512`, `cache=none|fua|dsync|volatile`, `flush=kept|broken`, `record=on|off`,
 //! `errors=N` (one request in N fails with EIO), `short=N` (one transfer in N
 //! is short). Write a path that looks like one of these as `./memory:1`.
@@ -20,7 +20,8 @@ use crate::backend::memory::Memory;
 use crate::backend::null::Null;
 use crate::backend::remote::RemoteTarget;
 use crate::backend::sim::{
-    Fault, FlushMode, MAX_LATENCY, MAX_UNITS, Recording, Rule, Sim, SimOptions, When, WriteCache,
+    Fault, FlushMode, MAX_LATENCY, MAX_UNITS, Recording, Rule, Sim, SimOptions, Spread, When,
+    WriteCache,
 };
 use crate::backend::size::parse_size;
 use crate::device::Device;
@@ -112,8 +113,10 @@ fn invalid(text: String) -> io::Error {
 }
 
 /// The options of `sim`, for the suggestion in an error message.
-const OPTIONS: [&str; 9] =
-    ["latency", "units", "seed", "block", "cache", "flush", "record", "errors", "short"];
+const OPTIONS: [&str; 11] = [
+    "latency", "spread", "units", "object", "seed", "block", "cache", "flush", "record", "errors",
+    "short",
+];
 
 fn sim(rest: &str) -> Result<Target, String> {
     let mut options_text = rest.split(',');
@@ -134,6 +137,15 @@ fn sim(rest: &str) -> Result<Target, String> {
                 }
                 options.latency(min..=max)
             }
+            "spread" => options.spread(match value {
+                "uniform" => Spread::Uniform,
+                "exponential" => Spread::Exponential,
+                _ => return Err(format!("spread is uniform or exponential, not '{value}'")),
+            }),
+            "object" => match whole_blocks_of_512(value)? {
+                0 => return Err("objects have at least 512 bytes".into()),
+                bytes => options.object(bytes),
+            },
             "units" => match value.parse() {
                 Ok(units @ 1..=MAX_UNITS) => options.units(units),
                 _ => return Err(format!("units {value} is not within 1 to {MAX_UNITS}")),
@@ -244,6 +256,10 @@ mod tests {
         assert!(matches!(uri.parse(), Ok(Target::Remote(target)) if target.to_string() == uri));
         let sim: Target = "sim:1m,latency=80us,units=64,seed=7".parse().unwrap();
         assert_eq!(sim.to_string(), "sim, 1048576 bytes, seed 7, 64 units, latency 80µs");
+        let sim: Target = "sim:1m,latency=1ms-5ms,spread=exponential,object=64k".parse().unwrap();
+        assert!(
+            sim.to_string().ends_with("latency 1ms to 5ms, exponential, objects of 65536 bytes")
+        );
         let sim = "sim:1m,latency=10us-2ms,cache=none,block=4k,errors=100,short=9,flush=broken";
         let device = sim.parse::<Target>().unwrap().open(Access::ReadWrite).unwrap();
         assert_eq!(device.geometry().block_size, 4096);
@@ -255,6 +271,9 @@ mod tests {
         assert!(error("sim:1m,latencey=1us").contains("did you mean 'latency'"));
         assert!(error("sim:1m,unit=1").contains("did you mean 'units'"));
         assert!(error("sim:1m,latency=61s").contains("60s"));
+        assert!(error("sim:1m,spread=even").contains("uniform or exponential"));
+        assert!(error("sim:1m,object=100").contains("whole blocks"));
+        assert!(error("sim:1m,object=0").contains("at least 512"));
         assert!(error("sim:1m,latency=5").contains("not a time"));
         assert!(error("sim:1m,units=0").contains("units"));
         assert!(error("sim:1m,block=1000").contains("power of two"));

@@ -6,7 +6,7 @@ mod harness;
 use std::time::{Duration, Instant};
 
 use uringfs_buffer::Buffer;
-use uringfs_device::backend::sim::{Crash, Fault, Rule, Sim, SimOptions, When, WriteCache};
+use uringfs_device::backend::sim::{Crash, Fault, Rule, Sim, SimOptions, Spread, When, WriteCache};
 use uringfs_device::{
     Backend, Clock, Device, Errno, Op, Payload, Ready, Request, StepCompletion, Tag, VirtualClock,
 };
@@ -220,6 +220,10 @@ fn latency_can_be_a_microsecond_or_a_minute() {
     }
     let spread = run_for(SimOptions::new(SIZE).latency(MICRO..=99 * MICRO).units(1), 8, 1000);
     assert!((45_000 * MICRO..55_000 * MICRO).contains(&spread), "{spread:?}");
+    let options = SimOptions::new(SIZE).latency(MICRO..=100 * MICRO).spread(Spread::Exponential);
+    // The mean is a fifth of the time that one in a hundred exceeds.
+    let spread = run_for(options, 8, 1000);
+    assert!((20_000 * MICRO..26_000 * MICRO).contains(&spread), "{spread:?}");
 }
 
 #[test]
@@ -241,6 +245,32 @@ fn queues_share_the_devices_units() {
         })
         .collect();
     assert_eq!(deadlines, expected);
+}
+
+#[test]
+fn each_object_and_the_flushes_have_units_of_their_own() {
+    let clock = VirtualClock::default();
+    let time = Clock::Virtual(clock.clone());
+    let options = SimOptions::new(SIZE).latency(MICRO..=MICRO).object(4096).clock(time.clone());
+    let (sim, device) = disk(options);
+    let mut queue = sim.own_queue(8).unwrap();
+    let began = time.now();
+    // Two to the first object, one to the second, and a flush.
+    for address in [0, 512, 4096] {
+        queue.push(request(&device, Op::Read, address, &[0; 512])).unwrap();
+    }
+    queue.push(request(&device, Op::Flush, 0, &[])).unwrap();
+    queue.submit().unwrap();
+    let mut ended = Vec::new();
+    while let Ready::At(next) = queue.ready() {
+        clock.advance_to(next);
+        while let Some(StepCompletion { request, .. }) = queue.reap() {
+            ended.push(((next - began).as_micros(), request.op, request.address));
+        }
+    }
+    ended.sort_by_key(|(time, op, address)| (*time, *op == Op::Flush, *address));
+    let (read, flush) = (Op::Read, Op::Flush);
+    assert_eq!(ended, [(1, read, 0), (1, read, 4096), (1, flush, 0), (2, read, 512)]);
 }
 
 #[test]

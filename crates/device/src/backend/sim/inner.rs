@@ -1,6 +1,6 @@
 //! The part of a simulated device that its handle and its queues share.
 
-use std::collections::BinaryHeap;
+use std::collections::HashMap;
 use std::time::Instant;
 
 use parking_lot::Mutex;
@@ -34,7 +34,7 @@ impl SimInner {
             record,
             faults: Faults::default(),
             random: Random::new(options.seed),
-            units: BinaryHeap::new(),
+            units: HashMap::new(),
             detached: None,
             next_id: 0,
         };
@@ -75,7 +75,7 @@ impl SimInner {
             state.record_event(Event::Begin { id: plan.id, action: action.clone() });
             plan.action = Some(action);
         }
-        plan.deadline = state.deadline(now, &self.options, fault);
+        plan.deadline = state.deadline(now, &self.options, request, fault);
         Ok(plan)
     }
 

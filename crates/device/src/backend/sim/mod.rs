@@ -45,4 +45,6 @@ pub use self::crash_images::{CrashImage, CrashImages, CrashPlan};
 pub use self::device::Sim;
 pub use self::fault::{Fault, MAX_RULES, Rule, When};
 pub use self::media::{Action, Crash, Event, Outcome};
-pub use self::options::{FlushMode, MAX_LATENCY, MAX_UNITS, Recording, SimOptions, WriteCache};
+pub use self::options::{
+    FlushMode, MAX_LATENCY, MAX_UNITS, Recording, SimOptions, Spread, WriteCache,
+};

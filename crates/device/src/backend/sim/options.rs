@@ -35,6 +35,15 @@ pub enum FlushMode {
     Broken,
 }
 
+/// How the latencies of requests are spread over their range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Spread {
+    /// Evenly.
+    Uniform,
+    /// As over a network: most are near the beginning, one in a hundred is beyond the end.
+    Exponential,
+}
+
 /// The recording of events, which crash images need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Recording {
@@ -52,7 +61,9 @@ pub struct SimOptions {
     pub(super) size: u64,
     pub(super) seed: u64,
     pub(super) latency: RangeInclusive<Duration>,
+    pub(super) spread: Spread,
     pub(super) units: u32,
+    pub(super) object: Option<u64>,
     pub(super) clock: Clock,
     pub(super) block_size: u32,
     pub(super) max_transfer: u32,
@@ -73,7 +84,9 @@ impl SimOptions {
             size,
             seed: 0,
             latency: Duration::ZERO..=Duration::ZERO,
+            spread: Spread::Uniform,
             units: 1,
+            object: None,
             clock: Clock::System,
             block_size: 512,
             max_transfer: 1 << 20,
@@ -93,14 +106,28 @@ impl SimOptions {
         SimOptions { seed, ..self }
     }
 
-    /// The time that a unit works on a request, drawn uniformly from the
-    /// range. Throughput is `units` divided by its mean.
+    /// The time that a unit works on a request, drawn from the range by [`Self::spread`]. Throughput is `units` divided by its mean.
     ///
     /// # Panics
     /// For an empty range, and over [`MAX_LATENCY`].
     pub fn latency(self, latency: RangeInclusive<Duration>) -> SimOptions {
         assert!(!latency.is_empty() && *latency.end() <= MAX_LATENCY, "latency {latency:?}");
         SimOptions { latency, ..self }
+    }
+
+    /// How latencies are spread over their range.
+    pub fn spread(self, spread: Spread) -> SimOptions {
+        SimOptions { spread, ..self }
+    }
+
+    /// Divides the device into objects of this many bytes, each of which has all the units, like the objects of a distributed
+    /// store. Flushes have units of their own.
+    ///
+    /// # Panics
+    /// When it is not a whole number of sectors of 512 bytes, at least one.
+    pub fn object(self, bytes: u64) -> SimOptions {
+        assert!(bytes > 0 && bytes.is_multiple_of(SECTOR as u64), "objects of {bytes} bytes");
+        SimOptions { object: Some(bytes), ..self }
     }
 
     /// The number of requests on which the device works at once, like the channels
@@ -181,6 +208,12 @@ impl fmt::Display for SimOptions {
         }
         if min != max {
             write!(out, " to {max:?}")?;
+        }
+        if self.spread == Spread::Exponential {
+            write!(out, ", exponential")?;
+        }
+        if let Some(bytes) = self.object {
+            write!(out, ", objects of {bytes} bytes")?;
         }
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! The state of a simulated device, and the effect of a request on it.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, HashMap};
 use std::time::{Duration, Instant};
 
 use uringfs_errno::Errno;
@@ -9,7 +9,7 @@ use uringfs_errno::Errno;
 use super::fault::{Fault, Faults};
 use super::image::Image;
 use super::media::{Action, Event, Outcome};
-use super::options::SimOptions;
+use super::options::{SimOptions, Spread};
 use super::random::Random;
 use super::record::Record;
 use crate::geometry::Geometry;
@@ -25,8 +25,8 @@ pub(super) struct SimState {
     pub(super) record: Option<Record>,
     pub(super) faults: Faults,
     pub(super) random: Random,
-    /// The time when each busy unit is free again, soonest first.
-    pub(super) units: BinaryHeap<Reverse<Instant>>,
+    /// The time when each busy unit is free again, soonest first: of each object that has had a request, or of the device.
+    pub(super) units: HashMap<Option<u64>, BinaryHeap<Reverse<Instant>>>,
     pub(super) detached: Option<Errno>,
     pub(super) next_id: u64,
 }
@@ -60,17 +60,24 @@ impl SimState {
         &mut self,
         now: Instant,
         options: &SimOptions,
+        request: &Request,
         fault: Option<Fault>,
     ) -> Instant {
         let (min, max) = (*options.latency.start(), *options.latency.end());
         let mut deadline = now;
         if !max.is_zero() {
-            let spread = (max - min).as_nanos() as u64;
-            let latency = min + Duration::from_nanos(self.random.below(spread + 1));
-            let busy = self.units.len() == options.units as usize;
-            let free = if busy { self.units.pop().map_or(now, |unit| unit.0) } else { now };
-            deadline = free.max(now) + latency;
-            self.units.push(Reverse(deadline));
+            let range = (max - min).as_nanos() as u64;
+            let more = match options.spread {
+                Spread::Uniform => self.random.below(range + 1),
+                Spread::Exponential => self.random.exponential(range),
+            };
+            let object = options.object.filter(|_| request.op != Op::Flush);
+            let object = object.map(|bytes| request.address / bytes);
+            let units = self.units.entry(object).or_default();
+            let busy = units.len() == options.units as usize;
+            let free = if busy { units.pop().map_or(now, |unit| unit.0) } else { now };
+            deadline = free.max(now) + min + Duration::from_nanos(more);
+            units.push(Reverse(deadline));
         }
         match fault {
             Some(Fault::Late(late)) => deadline + late,
