@@ -41,12 +41,12 @@ fn main() -> Result<()> {
     let names: Vec<String> = (0..writers).map(name).collect();
     if Path::new(target).is_dir() {
         let open = |name: &String| Kernel::open(&Path::new(target).join(name));
-        return run(&names.iter().map(open).collect::<Result<Vec<_>>>()?, files, time);
+        return run(&names.iter().map(open).collect::<Result<Vec<_>>>()?, files, time, None);
     }
     let volume = open_volume(target)?;
     let options = OpenOptions::new().read(true).write(true).create(true).direct(true);
     let open = |name: &String| Ok(volume.open_with(format!("/{name}"), options)?);
-    run(&names.iter().map(open).collect::<Result<Vec<_>>>()?, files, time)
+    run(&names.iter().map(open).collect::<Result<Vec<_>>>()?, files, time, Some(&volume))
 }
 
 fn open_volume(target: &str) -> Result<Volume> {
@@ -65,19 +65,24 @@ trait Log: Sync {
     fn size(&self) -> Result<u64>;
 }
 
-fn run(logs: &[impl Log], files: &str, time: Duration) -> Result<()> {
+fn run(logs: &[impl Log], files: &str, time: Duration, volume: Option<&Volume>) -> Result<()> {
     append(logs, RAMP)?;
     let sizes = || -> Result<u64> {
         let different = if files == "own" { logs } else { &logs[..logs.len().min(1)] };
         different.iter().map(Log::size).sum()
     };
-    let (before, begin) = (sizes()?, Instant::now());
+    let commits = || volume.map(|volume| volume.statistics().commits);
+    let (before, commits_before, begin) = (sizes()?, commits(), Instant::now());
     let appended = append(logs, time)?;
     let elapsed = begin.elapsed();
     if sizes()? != before + appended * RECORD as u64 {
         return Err(format!("the files have not grown by {appended} records").into());
     }
-    println!("appends {:.1} a second", appended as f64 / elapsed.as_secs_f64());
+    print!("appends {:.1} a second", appended as f64 / elapsed.as_secs_f64());
+    if let (Some(before), Some(after)) = (commits_before, commits()) {
+        print!(", {:.2} a commit", appended as f64 / (after - before) as f64);
+    }
+    println!();
     Ok(())
 }
 
