@@ -88,7 +88,7 @@ impl BlockIo {
     /// As [`Self::read`].
     pub(crate) fn read_bytes(&self, address: u64, length: usize) -> Result<Buffer, Errno> {
         let payload = Payload::Buffer(Buffer::zeroed(length));
-        match self.perform(Op::Read, address, payload, Durability::Volatile)? {
+        match self.perform(self.request(Op::Read, address, payload))? {
             (Payload::Buffer(buffer), done) if done == length as u64 => Ok(buffer),
             // The device ends before the last block.
             _ => Err(Errno::IO),
@@ -110,14 +110,54 @@ impl BlockIo {
         bytes: Buffer,
         durability: Durability,
     ) -> Result<(), Errno> {
-        let length = bytes.len() as u64;
-        if start * BLOCK + length > self.device.size() {
+        let request = self.write_request(start, bytes, durability)?;
+        let length = request.length();
+        let (_, done) = self.perform(request)?;
+        if done == length { Ok(()) } else { Err(Errno::IO) }
+    }
+
+    /// Writes copies of some blocks, from each of these blocks on, all at once if the device can.
+    ///
+    /// # Errors
+    /// As [`Self::write_with`]; others may have been written.
+    pub(crate) fn write_copies<const COPIES: usize>(
+        &self,
+        starts: [u64; COPIES],
+        bytes: &[u8],
+        durability: Durability,
+    ) -> Result<(), (u64, Errno)> {
+        let mut requests = Vec::with_capacity(COPIES);
+        for start in starts {
+            let request = self.write_request(start, Buffer::copy_of(bytes), durability);
+            requests.push(request.map_err(|errno| (start, errno))?);
+        }
+        let core = self.device.core();
+        let mut results = [Err(Errno::NODEV); COPIES];
+        if !core.is_closed() {
+            core.backend().perform_each(&mut requests, &mut |index, moved| results[index] = moved);
+        }
+        for ((request, moved), start) in requests.into_iter().zip(results).zip(starts) {
+            let (_, done) = self.go_on(request, moved).map_err(|errno| (start, errno))?;
+            if done != bytes.len() as u64 {
+                return Err((start, Errno::IO));
+            }
+        }
+        Ok(())
+    }
+
+    fn write_request(
+        &self,
+        start: u64,
+        bytes: Buffer,
+        durability: Durability,
+    ) -> Result<Request, Errno> {
+        if start * BLOCK + bytes.len() as u64 > self.device.size() {
             // It would make a file longer.
             return Err(Errno::IO);
         }
-        let payload = Payload::Buffer(bytes);
-        let (_, done) = self.perform(Op::Write, start * BLOCK, payload, durability)?;
-        if done == length { Ok(()) } else { Err(Errno::IO) }
+        let mut request = self.request(Op::Write, start * BLOCK, Payload::Buffer(bytes));
+        request.durability = durability;
+        Ok(request)
     }
 
     /// Makes all completed writes durable.
@@ -126,7 +166,7 @@ impl BlockIo {
     /// The device's. Writes since the last successful flush may be lost then.
     pub(crate) fn flush(&self) -> Result<(), Errno> {
         self.device.core().count_flush();
-        self.perform(Op::Flush, 0, Payload::Length(0), Durability::Volatile).map(drop)
+        self.perform(self.request(Op::Flush, 0, Payload::Length(0))).map(drop)
     }
 
     /// Discards blocks. Their content is undefined afterwards.
@@ -140,31 +180,40 @@ impl BlockIo {
         while start < run.end() {
             let length = max_blocks.min(run.end() - start);
             let payload = Payload::Length(length * BLOCK);
-            self.perform(Op::Discard, start * BLOCK, payload, Durability::Volatile)?;
+            self.perform(self.request(Op::Discard, start * BLOCK, payload))?;
             start += length;
         }
         Ok(())
     }
 
+    fn request(&self, op: Op, address: u64, payload: Payload) -> Request {
+        Request::new(self.device.index(), op, address, payload, Tag(0))
+    }
+
     /// Performs a request to its end. Returns its memory and the bytes done.
-    fn perform(
+    fn perform(&self, mut request: Request) -> Result<(Payload, u64), Errno> {
+        let moved = self.perform_step(&mut request);
+        self.go_on(request, moved)
+    }
+
+    fn perform_step(&self, request: &mut Request) -> Result<u32, Errno> {
+        let core = self.device.core();
+        match core.is_closed() {
+            true => Err(Errno::NODEV),
+            false => core.backend().perform(request),
+        }
+    }
+
+    /// Performs the rest of a request, of which one step has ended with this result.
+    fn go_on(
         &self,
-        op: Op,
-        address: u64,
-        payload: Payload,
-        durability: Durability,
+        mut request: Request,
+        mut moved: Result<u32, Errno>,
     ) -> Result<(Payload, u64), Errno> {
-        let mut request = Request::new(self.device.index(), op, address, payload, Tag(0));
-        request.durability = durability;
-        let bounds = self.device.core().bounds();
         let core = self.device.core();
         loop {
-            let moved = match core.is_closed() {
-                true => Err(Errno::NODEV),
-                false => core.backend().perform(&mut request),
-            };
-            match request.advance(moved, bounds) {
-                Progress::Again => {}
+            match request.advance(moved, core.bounds()) {
+                Progress::Again => moved = self.perform_step(&mut request),
                 Progress::Done(Ok(done)) => return Ok((request.payload, done)),
                 Progress::Done(Err(errno)) => {
                     Failure::from_request(&request, errno)

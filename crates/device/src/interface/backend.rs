@@ -107,6 +107,18 @@ pub trait Backend: Send + Sync + 'static {
     #[doc(hidden)]
     fn perform(&self, request: &mut Request) -> Result<u32, Errno>;
 
+    /// [`Self::perform`] of each request, all at once if the back end can. Calls `ended` with the index and the result of each.
+    #[doc(hidden)]
+    fn perform_each(
+        &self,
+        requests: &mut [Request],
+        ended: &mut dyn FnMut(usize, Result<u32, Errno>),
+    ) {
+        for (index, request) in requests.iter_mut().enumerate() {
+            ended(index, self.perform(request));
+        }
+    }
+
     /// A queue of its own, for a back end that decides when its requests
     /// complete. The reactor then uses no other queue.
     #[doc(hidden)]

@@ -171,12 +171,10 @@ impl RedoLog {
         let Some(record) = encode_record(batch, number, room as usize) else { return Ok(false) };
         let length = record.len() as u64 / BLOCK;
         let durability = blocks.fua();
-        for half in self.halves() {
-            let block = half + self.next_block;
-            blocks.write_with(block, Buffer::copy_of(&record), durability).map_err(|errno| {
-                Error::io(format!("writing the catalog's log, block {block}"), errno)
-            })?;
-        }
+        let copies = self.halves().map(|half| half + self.next_block);
+        blocks.write_copies(copies, &record, durability).map_err(|(block, errno)| {
+            Error::io(format!("writing the catalog's log, block {block}"), errno)
+        })?;
         if durability == Durability::Volatile {
             blocks.flush().map_err(|errno| Error::io("flushing the catalog's log", errno))?;
         }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use uringfs_errno::Errno;
 
-use super::super::kept_queues::KeptQueues;
+use super::super::kept_queues::{self, KeptQueues};
 use super::links::Links;
 use super::open::{ask_size, open};
 use super::queue::{NbdQueue, QueueUser};
@@ -40,6 +40,13 @@ impl Nbd {
     }
 }
 
+impl Nbd {
+    /// A queue for a thread that performs requests.
+    fn thread_queue(&self) -> Result<NbdQueue, Errno> {
+        NbdQueue::new(self.links.clone(), kept_queues::DEPTH, QueueUser::Thread)
+    }
+}
+
 impl Backend for Nbd {
     fn geometry(&self) -> &Geometry {
         &self.links.peer().geometry
@@ -65,11 +72,15 @@ impl Backend for Nbd {
         if let Some(result) = self.links.peer().check(request) {
             return result;
         }
-        self.queues.perform(
-            request,
-            || NbdQueue::new(self.links.clone(), 1, QueueUser::Thread),
-            NbdQueue::perform,
-        )
+        self.queues.perform(request, || self.thread_queue())
+    }
+
+    fn perform_each(
+        &self,
+        requests: &mut [Request],
+        ended: &mut dyn FnMut(usize, Result<u32, Errno>),
+    ) {
+        self.queues.perform_each(requests, || self.thread_queue(), ended);
     }
 
     /// `None` if the process has no descriptors left. The reactor then uses a queue that calls [`Self::perform`].

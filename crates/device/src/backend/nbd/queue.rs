@@ -14,7 +14,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use uringfs_errno::Errno;
 
 use super::inbox::Inbox;
@@ -89,36 +88,6 @@ impl NbdQueue {
             epoll,
             system_calls: Cell::new(0),
         })
-    }
-
-    /// Performs one step of a request, and waits for it.
-    pub(super) fn perform(&mut self, request: Request) -> StepCompletion {
-        if let Err(request) = self.push(request) {
-            return StepCompletion { request, result: Err(Errno::AGAIN) };
-        }
-        self.submit_pushed();
-        loop {
-            if let Some(completion) = self.reap() {
-                return completion;
-            }
-            self.wait();
-        }
-    }
-
-    /// Waits until there may be something to reap.
-    fn wait(&self) {
-        let (descriptor, until) = match self.ready() {
-            Ready::Never | Ready::Now => return,
-            Ready::At(at) => (self.epoll.as_fd(), Some(at)),
-            Ready::Readable(descriptor) => (descriptor, None),
-            Ready::ReadableOrAt(descriptor, at) => (descriptor, Some(at)),
-        };
-        let timeout = until.map(|at| {
-            let left = at.saturating_duration_since(Instant::now());
-            Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() }
-        });
-        // Whatever comes of it, the caller looks again.
-        let _ = poll(&mut [PollFd::new(&descriptor, PollFlags::IN)], timeout.as_ref());
     }
 
     fn submit_pushed(&mut self) {

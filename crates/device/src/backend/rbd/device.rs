@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use uringfs_errno::Errno;
 
-use super::super::kept_queues::KeptQueues;
+use super::super::kept_queues::{self, KeptQueues};
 use super::open::open;
 use super::opened::{OpenedImage, whole_blocks};
 use super::queue::RbdQueue;
@@ -108,7 +108,16 @@ impl Backend for Rbd {
         if let Some(result) = self.opened.check(request) {
             return result;
         }
-        self.queues.perform(request, || RbdQueue::new(self.opened.clone(), 1), RbdQueue::perform)
+        self.queues.perform(request, || RbdQueue::new(self.opened.clone(), kept_queues::DEPTH))
+    }
+
+    fn perform_each(
+        &self,
+        requests: &mut [Request],
+        ended: &mut dyn FnMut(usize, Result<u32, Errno>),
+    ) {
+        let create = || RbdQueue::new(self.opened.clone(), kept_queues::DEPTH);
+        self.queues.perform_each(requests, create, ended);
     }
 
     /// `None` if the process has no descriptors left. The reactor then uses a queue that calls [`Self::perform`].

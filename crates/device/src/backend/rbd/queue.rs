@@ -5,7 +5,6 @@ use std::collections::VecDeque;
 use std::mem;
 use std::sync::Arc;
 
-use rustix::event::{PollFd, PollFlags, poll};
 use uringfs_buffer::Buffer;
 use uringfs_errno::Errno;
 use uringfs_rbd::{Completion, Completions, Memory, Op as RbdOp};
@@ -69,23 +68,6 @@ impl RbdQueue {
             awaited: Cell::new(None),
             received: RefCell::new(received),
         })
-    }
-
-    /// Performs one step of a request, and waits for it.
-    pub(super) fn perform(&mut self, request: Request) -> StepCompletion {
-        if let Err(request) = self.push(request) {
-            return StepCompletion { request, result: Err(Errno::AGAIN) };
-        }
-        self.submit_pushed();
-        loop {
-            if let Some(completion) = self.reap() {
-                return completion;
-            }
-            if let Ready::Readable(event) = self.ready() {
-                // Whatever comes of it, the queue looks again.
-                let _ = poll(&mut [PollFd::new(&event, PollFlags::IN)], None);
-            }
-        }
     }
 
     fn submit_pushed(&mut self) {

@@ -2,6 +2,8 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::thread;
+use std::time::Instant;
 
 use uringfs_errno::Errno;
 
@@ -12,6 +14,7 @@ use super::media::{Crash, Event};
 use super::options::SimOptions;
 use super::queue::SimQueue;
 use super::record::Record;
+use crate::clock::Clock;
 use crate::geometry::Geometry;
 use crate::interface::backend::{Backend, KernelTarget};
 use crate::interface::queue::Queue;
@@ -179,10 +182,30 @@ impl Backend for Sim {
         KernelTarget::InProcess
     }
 
-    /// Completes at once: only the device's own queue has latency.
     fn perform(&self, request: &mut Request) -> Result<u32, Errno> {
-        let plan = self.core.begin(request, self.core.options.clock.now())?;
-        self.core.finish(&plan, request, false)
+        let mut result = Err(Errno::AGAIN);
+        self.perform_each(std::slice::from_mut(request), &mut |_, found| result = found);
+        result
+    }
+
+    /// Takes the device's latency of the machine's clock. A virtual one, which this thread cannot advance, stays as it is.
+    fn perform_each(
+        &self,
+        requests: &mut [Request],
+        ended: &mut dyn FnMut(usize, Result<u32, Errno>),
+    ) {
+        let clock = &self.core.options.clock;
+        let plans: Vec<_> =
+            requests.iter().map(|request| self.core.begin(request, clock.now())).collect();
+        for (index, (request, plan)) in requests.iter_mut().zip(plans).enumerate() {
+            let result = plan.and_then(|plan| {
+                if let Clock::System = clock {
+                    thread::sleep(plan.deadline.saturating_duration_since(Instant::now()));
+                }
+                self.core.finish(&plan, request, false)
+            });
+            ended(index, result);
+        }
     }
 
     fn own_queue(&self, depth: usize) -> Option<Box<dyn Queue>> {

@@ -9,7 +9,7 @@ use uringfs_errno::Errno;
 use super::fault::{Fault, Faults};
 use super::image::Image;
 use super::media::{Action, Event, Outcome};
-use super::options::{SimOptions, Spread};
+use super::options::{SimOptions, Spread, WriteCache};
 use super::random::Random;
 use super::record::Record;
 use crate::geometry::Geometry;
@@ -65,7 +65,8 @@ impl SimState {
     ) -> Instant {
         let (min, max) = (*options.latency.start(), *options.latency.end());
         let mut deadline = now;
-        if !max.is_zero() {
+        let has_nothing_to_do = request.op == Op::Flush && options.cache == WriteCache::None;
+        if !max.is_zero() && !has_nothing_to_do {
             let range = (max - min).as_nanos() as u64;
             let more = match options.spread {
                 Spread::Uniform => self.random.below(range + 1),
