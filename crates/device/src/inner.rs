@@ -242,6 +242,7 @@ impl DeviceInner {
         for on_close in callbacks {
             on_close(self.index);
         }
+        self.backend.release();
     }
 }
 

@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::ptr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use uringfs_errno::Errno;
 
@@ -56,6 +56,30 @@ pub struct BlocklistEntry {
     pub address: String,
     /// When the entry ends, as the cluster writes it: `2036-11-28T19:05:31.123456+0000`.
     pub until: String,
+}
+
+impl BlocklistEntry {
+    /// When the entry ends, in whole seconds. `None` if the cluster writes times in another way.
+    pub fn ends(&self) -> Option<SystemTime> {
+        let number = |from: usize, to: usize| self.until.get(from..to)?.parse::<i64>().ok();
+        let (year, month, day) = (number(0, 4)?, number(5, 7)?, number(8, 10)?);
+        let (hour, minute, second) = (number(11, 13)?, number(14, 16)?, number(17, 19)?);
+        let zone = self.until.get(self.until.len().checked_sub(5)?..)?;
+        let (zone_hours, zone_minutes) = (zone.get(1..3)?, zone.get(3..5)?);
+        let zone_minutes =
+            zone_hours.parse::<i64>().ok()? * 60 + zone_minutes.parse::<i64>().ok()?;
+        let east = match zone.get(..1)? {
+            "+" => zone_minutes,
+            "-" => -zone_minutes,
+            _ => return None,
+        };
+        // Days since 1970, of years that begin in March.
+        let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
+        let days =
+            365 * year + year / 4 - year / 100 + year / 400 + (153 * month + 2) / 5 + day - 1;
+        let seconds = (((days - 719_468) * 24 + hour) * 60 + minute - east) * 60 + second;
+        Some(UNIX_EPOCH + Duration::from_secs(seconds.try_into().ok()?))
+    }
 }
 
 /// A client instance of a cluster. Any thread may use it.
@@ -156,6 +180,24 @@ impl Cluster {
     pub fn instance(&self) -> u64 {
         // SAFETY: the instance exists.
         unsafe { (self.functions.rados_get_instance_id)(self.raw) }
+    }
+
+    /// The address of this instance with its nonce, as [`Image::lock_owner`](crate::Image::lock_owner) has it.
+    ///
+    /// # Errors
+    /// The library's.
+    pub fn address(&self) -> Result<String, Errno> {
+        let mut address = ptr::null_mut();
+        // SAFETY: the instance is connected; the library stores the address of a string of its own.
+        check(unsafe { (self.functions.rados_getaddrs)(self.raw, &mut address) })?;
+        // SAFETY: the string ends with a NUL.
+        let length = unsafe { CStr::from_ptr(address) }.count_bytes();
+        let text = String::from_utf8_lossy(&self.take_bytes(address, length)).into_owned();
+        // As `v1:127.0.0.1:0/4711`, alone or first of several in brackets.
+        let first = text.trim_start_matches('[').split([',', ']']).next().unwrap_or_default();
+        let is_kind = |kind: &&str| first.starts_with(*kind);
+        let kind = ["v1:", "v2:", "any:"].into_iter().find(is_kind).unwrap_or_default();
+        Ok(first[kind.len()..].to_owned())
     }
 
     /// Puts a client's address with its nonce on the blocklist of the cluster for this long, in whole seconds. An entry that is
@@ -271,4 +313,25 @@ impl Drop for Cluster {
 pub(crate) fn text_in(buffer: &[u8]) -> Result<String, Errno> {
     let text = CStr::from_bytes_until_nul(buffer).map_err(|_| Errno::OVERFLOW)?;
     text.to_str().map(str::to_owned).map_err(|_| Errno::ILSEQ)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_of_an_entry_is_a_time() {
+        let ends = |until: &str| {
+            let entry = BlocklistEntry { address: String::new(), until: until.into() };
+            entry.ends().map(|time| time.duration_since(UNIX_EPOCH).unwrap().as_secs())
+        };
+        assert_eq!(ends("1970-01-01T00:00:00.000000+0000"), Some(0));
+        assert_eq!(ends("2000-02-29T23:59:59.123456+0000"), Some(951_868_799));
+        assert_eq!(ends("2000-03-01T01:59:59.123456+0200"), Some(951_868_799));
+        assert_eq!(ends("2036-11-28T14:35:31.5-0430"), Some(2_111_511_931));
+        for text in ["", "never", "2036-11-28", "2036-11-28T19:05:31Z", "20é6-11-28T19:05:31+0000"]
+        {
+            assert_eq!(ends(text), None, "{text}");
+        }
+    }
 }

@@ -254,6 +254,7 @@ impl Drop for Image {
     fn drop(&mut self) {
         if self.cluster.is_forked() {
             // The library's threads are the parent's.
+            std::mem::forget(self.watch.take());
             return;
         }
         if !self.raw.is_null() {

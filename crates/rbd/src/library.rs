@@ -138,6 +138,7 @@ functions! {
         rados_connect: fn(Rados) -> c_int;
         rados_shutdown: fn(Rados);
         rados_get_instance_id: fn(Rados) -> u64;
+        rados_getaddrs: fn(Rados, *mut *mut c_char) -> c_int;
         rados_wait_for_latest_osdmap: fn(Rados) -> c_int;
         rados_blocklist_add: fn(Rados, *mut c_char, u32) -> c_int;
         rados_mon_command: fn(
@@ -161,6 +162,7 @@ functions! {
         rbd_metadata_get: fn(RawImage, *const c_char, *mut c_char, *mut usize) -> c_int;
         rbd_metadata_set: fn(RawImage, *const c_char, *const c_char) -> c_int;
         rbd_lock_acquire: fn(RawImage, c_int) -> c_int;
+        rbd_lock_release: fn(RawImage) -> c_int;
         rbd_lock_get_owners: fn(RawImage, *mut c_int, *mut *mut c_char, *mut usize) -> c_int;
         rbd_lock_get_owners_cleanup: fn(*mut *mut c_char, usize);
         rbd_lock_break: fn(RawImage, c_int, *const c_char) -> c_int;

@@ -22,6 +22,15 @@ impl Image {
         check(unsafe { (self.functions().rbd_lock_acquire)(self.raw(), EXCLUSIVE) }).map(drop)
     }
 
+    /// Gives the exclusive lock back. Waits for the operations in progress; later writes fail with EROFS.
+    ///
+    /// # Errors
+    /// The library's.
+    pub fn release_lock(&self) -> Result<(), Errno> {
+        // SAFETY: the image is open.
+        check(unsafe { (self.functions().rbd_lock_release)(self.raw()) }).map(drop)
+    }
+
     /// The holder of the exclusive lock, in the form that [`Self::break_lock`] takes: its address with its nonce.
     ///
     /// # Errors

@@ -119,6 +119,11 @@ pub trait Backend: Send + Sync + 'static {
         }
     }
 
+    /// Lets others have its bytes: the last handle of the device is dropped. Reactors may keep the back end for longer, and the
+    /// process may end before they let it go.
+    #[doc(hidden)]
+    fn release(&self) {}
+
     /// A queue of its own, for a back end that decides when its requests
     /// complete. The reactor then uses no other queue.
     #[doc(hidden)]

@@ -1,11 +1,11 @@
-//! A Ceph cluster of one storage daemon, which all tests of a program share: `scripts/ceph-cluster`.
+//! Ceph clusters on this machine: `scripts/ceph-cluster`. The tests of a program share one of one storage daemon.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use uringfs_device::backend::rbd::{Rbd, RbdTarget};
@@ -74,7 +74,9 @@ impl CephCluster {
 
     /// Waits until a command of Ceph prints this.
     pub fn until(&self, words: &[&str], expected: &str) {
+        let until = Instant::now() + Duration::from_secs(600);
         while !self.command(words).contains(expected) {
+            assert!(Instant::now() < until, "{words:?}: not '{expected}' in ten minutes");
             std::thread::sleep(Duration::from_millis(100));
         }
     }

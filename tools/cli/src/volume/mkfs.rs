@@ -22,8 +22,8 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
+use uringfs::device::Access;
 use uringfs::device::backend::parse_size;
-use uringfs::device::{Access, Device};
 use uringfs::file::FileOptions;
 use uringfs::{File, FormatOptions, Reactor, ReactorOptions, Volume, create_image};
 use uringfs_lab::Error;
@@ -173,7 +173,7 @@ fn try_format(path: &Path, grows: bool, size: u64, options: &FormatOptions) -> R
     const MAX_BYTES: u64 = 1 << 40;
     let input_error = |error: io::Error| open_error(path, &error);
     if !grows {
-        Device::open(path, Access::ReadWrite).map_err(input_error)?;
+        open_device(path, Access::ReadWrite)?;
     }
     let size = size.min(MAX_BYTES) / SECTOR_BYTES * SECTOR_BYTES;
     let device =

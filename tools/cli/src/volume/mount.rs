@@ -115,8 +115,13 @@ pub(super) const OPTIONS: [&str; 15] = [
 /// Returns the exit code.
 pub fn run(mut arguments: Arguments) -> Result<u8, Error> {
     // In the background, too: a wrong word is reported by this process.
-    arguments.options.words()?;
+    let words = arguments.options.words()?;
     if let Some(life) = &arguments.take_over {
+        if words.read_only {
+            return Err(Error::input(
+                "--take-over: a mount that only reads takes no image; leave out --take-over or ro",
+            ));
+        }
         arguments.options.target = with_take_over(&arguments.options.target, life)?;
     }
     match (arguments.foreground, arguments.detach) {

@@ -49,6 +49,9 @@ pub struct Arguments {
     json: bool,
 }
 
+/// The largest volume.
+const MAX_BYTES: u64 = 64 << 40;
+
 /// The size to grow to.
 #[derive(Clone, Copy)]
 enum NewSize {
@@ -116,6 +119,9 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
         }
     }
     if let Some(image) = image {
+        if size > MAX_BYTES {
+            return Err(too_large());
+        }
         image.enlarge(size).map_err(|error| cluster_error(&error))?;
     }
     if mounted.is_some() {

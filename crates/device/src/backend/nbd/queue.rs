@@ -55,7 +55,7 @@ struct LinkUse {
 pub(super) enum QueueUser {
     /// A reactor, whose queue may have a link of its own.
     Reactor,
-    /// A thread that waits for one request at a time.
+    /// A thread that waits for its requests.
     Thread,
 }
 

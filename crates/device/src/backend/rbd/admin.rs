@@ -43,7 +43,7 @@ impl RbdAdmin {
     pub fn enlarge(&self, bytes: u64) -> io::Result<()> {
         let target = self.target.clone();
         within_timeout(&self.target, move |library, _| {
-            let cluster = target.connect(library)?;
+            let cluster = target.connect(library, false)?;
             let image = target.open_image(&cluster, OpenMode::ReadWrite)?;
             image.enlarge(bytes).map_err(|errno| match errno {
                 Errno::INVAL => target.refuse(
@@ -88,7 +88,9 @@ impl RbdAdmin {
         work: impl FnOnce(&RbdTarget, &Arc<Cluster>) -> io::Result<T> + Send + 'static,
     ) -> io::Result<T> {
         let target = self.target.clone();
-        within_timeout(&self.target, move |library, _| work(&target, &target.connect(library)?))
+        within_timeout(&self.target, move |library, _| {
+            work(&target, &target.connect(library, false)?)
+        })
     }
 }
 

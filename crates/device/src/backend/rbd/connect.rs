@@ -9,10 +9,12 @@ use uringfs_rbd::{Cluster, ConnectError, ConnectOptions, Image, Library, OpenErr
 use super::target::{ImageCache, RbdTarget};
 
 impl RbdTarget {
-    pub(super) fn connect(&self, library: Library) -> io::Result<Arc<Cluster>> {
+    /// Connects. Only requests of a writer time out.
+    pub(super) fn connect(&self, library: Library, writes: bool) -> io::Result<Arc<Cluster>> {
         let RbdTarget { config, client, cache, timeout, request_timeout, .. } = self;
         let cache = if *cache == ImageCache::On { "true" } else { "false" };
-        let request_timeout = request_timeout.unwrap_or_default().as_secs().to_string();
+        let request_timeout = request_timeout.filter(|_| writes).unwrap_or_default();
+        let request_timeout = request_timeout.as_secs().to_string();
         // What is durable says librbd's own cache alone, and only requests of this device's own wish time out.
         let settings = [
             ("rbd_cache", cache),

@@ -96,8 +96,12 @@ impl Backend for Rbd {
     }
 
     fn properties(&self) -> Vec<Property> {
-        let client = format!("{:?}", self.opened.instance().cluster);
-        vec![Property::new("client", client, "this client of the cluster".into())]
+        let cluster = &self.opened.instance().cluster;
+        let address = cluster.address().unwrap_or_default();
+        vec![
+            Property::new("client", format!("{cluster:?}"), "this client of the cluster".into()),
+            Property::new("address", address, "its address, as on the blocklist".into()),
+        ]
     }
 
     fn kernel_target(&self) -> KernelTarget<'_> {
@@ -118,6 +122,16 @@ impl Backend for Rbd {
     ) {
         let create = || RbdQueue::new(self.opened.clone(), kept_queues::DEPTH);
         self.queues.perform_each(requests, create, ended);
+    }
+
+    /// A failure leaves the lock to the next writer, which finds that the process has ended, or has closed the image.
+    fn release(&self) {
+        let opened = &self.opened;
+        let has_lock =
+            !opened.geometry.read_only && !opened.is_lost() && opened.generation().is_some();
+        if has_lock && !opened.fork.is_forked() {
+            let _ = opened.instance().image().release_lock();
+        }
     }
 
     /// `None` if the process has no descriptors left. The reactor then uses a queue that calls [`Self::perform`].

@@ -19,6 +19,8 @@ mod renewal;
 mod open;
 // What the queues of a device share.
 mod opened;
+// How soon renewals follow each other.
+mod renewals;
 // A client that has the image open.
 mod instance;
 // For how long requests have been waiting.

@@ -3,7 +3,7 @@
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use uringfs_errno::Errno;
 use uringfs_rbd::{BlocklistEntry, Cluster, Image, ImageInfo, Library, OpenMode};
@@ -52,8 +52,8 @@ struct Opening<'a> {
 
 impl Opening<'_> {
     fn open(&self, library: Library) -> io::Result<OpenedImage> {
-        let cluster = self.target.connect(library)?;
         let writes = self.access == Access::ReadWrite;
+        let cluster = self.target.connect(library, writes)?;
         if writes && let Some(snapshot) = self.target.snapshot() {
             return Err(self.refuse(
                 ErrorKind::ReadOnlyFilesystem,
@@ -71,8 +71,7 @@ impl Opening<'_> {
                 drop(image);
                 image = self.target.open_image(&cluster, mode)?;
             }
-            let begin = |time| Lease::begin(time).map_err(|errno| self.failed("the lease", errno));
-            lease = self.target.lease.map(begin).transpose()?;
+            lease = self.target.lease.map(|time| self.begin_lease(time)).transpose()?;
             address = Some(self.lock(&image)?);
         }
         let info = image.info().map_err(|errno| self.failed("asking for its size", errno))?;
@@ -128,7 +127,7 @@ impl Opening<'_> {
             }
         };
         self.is_over.require_wanted(self.target)?;
-        self.forget_older_entry(cluster, &owner)?;
+        self.forget_older_entry(cluster, &owner, life)?;
         cluster.blocklist(&owner.address, life).map_err(|errno| match errno {
             Errno::ACCESS | Errno::PERM => self.refuse(
                 ErrorKind::PermissionDenied,
@@ -170,13 +169,19 @@ impl Opening<'_> {
         ))
     }
 
-    /// Removes an entry of the owner on the blocklist, which would keep its time. The owner still has the lock, so no other
-    /// client relies on the entry.
-    fn forget_older_entry(&self, cluster: &Cluster, owner: &Owner) -> io::Result<()> {
+    /// Removes an entry of the owner on the blocklist that ends earlier, and would keep its time.
+    fn forget_older_entry(
+        &self,
+        cluster: &Cluster,
+        owner: &Owner,
+        life: Duration,
+    ) -> io::Result<()> {
+        let ends = SystemTime::now() + life;
+        let is_older = |entry: &BlocklistEntry| {
+            entry.address == owner.address && entry.ends().is_none_or(|found| found < ends)
+        };
         // A client that may not see the list may add to it nevertheless.
-        let is_listed =
-            |all: Vec<BlocklistEntry>| all.iter().any(|entry| entry.address == owner.address);
-        if !cluster.blocklisted().is_ok_and(is_listed) {
+        if !cluster.blocklisted().is_ok_and(|all| all.iter().any(is_older)) {
             return Ok(());
         }
         let address = &owner.address;
@@ -189,6 +194,19 @@ impl Opening<'_> {
                 ),
             )
         })
+    }
+
+    fn begin_lease(&self, time: Duration) -> io::Result<Lease> {
+        if std::process::id() == 1 {
+            // The kernel does not deliver it the signal.
+            return Err(self.refuse(
+                ErrorKind::Unsupported,
+                "no timer kills the first process of a container, so it has no lease; start it below an init, such as \
+                 that of `docker run --init`"
+                    .into(),
+            ));
+        }
+        Lease::begin(time).map_err(|errno| self.failed("beginning the lease", errno))
     }
 
     /// Takes the exclusive lock. Returns the address of the client that has it now.
@@ -263,5 +281,8 @@ impl Opening<'_> {
 /// Keeps the size up to date that the image has.
 pub(super) fn watch_size(image: &mut Image, size: &Arc<AtomicU64>) -> Result<(), Errno> {
     let noted = size.clone();
-    image.watch_size(move |bytes| noted.store(whole_blocks(bytes), Ordering::Relaxed))
+    image.watch_size(move |bytes| noted.store(whole_blocks(bytes), Ordering::Relaxed))?;
+    // It may have changed before.
+    size.store(whole_blocks(image.size()?), Ordering::Relaxed);
+    Ok(())
 }

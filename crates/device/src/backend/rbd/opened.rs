@@ -12,6 +12,7 @@ use uringfs_ring::ForkDetector;
 use super::super::without_device::without_device;
 use super::instance::Instance;
 use super::lease::Lease;
+use super::renewals::Renewals;
 use super::target::RbdTarget;
 use super::waits::AllWaits;
 use crate::geometry::Geometry;
@@ -39,6 +40,7 @@ pub(super) struct OpenedImage {
     generation: AtomicU64,
     /// The queues that wait for the end of the renewal.
     wakers: Mutex<Vec<Waker>>,
+    pub(super) renewals: Mutex<Renewals>,
     /// Another client has taken the image.
     is_lost: AtomicBool,
     /// The client from which it was taken when it was opened, in words.
@@ -65,6 +67,7 @@ impl OpenedImage {
             generation: instance.generation.into(),
             instance: Mutex::new(Arc::new(instance)),
             wakers: Mutex::default(),
+            renewals: Mutex::default(),
             is_lost: AtomicBool::new(false),
             taken,
             _lease: lease,

@@ -18,8 +18,9 @@ use crate::request::{Op, Payload, Request, StepCompletion, Tag};
 
 /// A queue with a bounded number of requests in flight.
 pub(super) struct RbdQueue {
-    opened: Arc<OpenedImage>,
+    /// Dropped before what may have the device's lease.
     instance: Arc<Instance>,
+    opened: Arc<OpenedImage>,
     completions: Completions<InFlight>,
     depth: usize,
     pushed: Vec<Request>,
@@ -279,6 +280,10 @@ impl Queue for RbdQueue {
         if self.received.borrow().ended.is_empty() && waits() {
             self.completions.arm();
             self.receive();
+            if self.is_held() {
+                // For the renewal of now, which may not be the one from before.
+                self.hold();
+            }
         }
         match self.received.borrow().ended.is_empty() {
             false => Ready::Now,

@@ -68,19 +68,24 @@ fn begin(opened: &Arc<OpenedImage>, generation: u64) {
 
 /// Renews the instance as soon as the cluster answers, unless the device is dropped before.
 fn renew(opened: &Weak<OpenedImage>) {
+    // A cluster that answers some requests only may have let the last renewal succeed for nothing.
+    let Some(pause) = opened.upgrade().map(|opened| opened.renewals.lock().pause()) else { return };
+    thread::sleep(pause);
     let mut pause = Duration::from_millis(100);
     let mut renewal: Option<Renewal> = None;
     while let Some(opened) = opened.upgrade() {
         let renewal = renewal.get_or_insert_with(|| Renewal::of(&opened));
-        let error = match renewal.attempt() {
+        let error = match renewal.attempt(&opened) {
             Ok(instance) => {
                 tracing::warn!(target: "uringfs", event = "rbd_renewed", "{}: goes on as {:?}", opened.target, instance.cluster);
+                opened.renewals.lock().note();
                 return opened.renew(instance);
             }
             Err(Failure::Lost) => {
                 tracing::error!(target: "uringfs", event = "rbd_lost", "{}: another client has taken the image", opened.target);
                 return opened.lose();
             }
+            Err(Failure::Unwanted) => return,
             Err(Failure::Later(error)) => error,
         };
         tracing::warn!(target: "uringfs", event = "rbd_renewal", "{error}; trying again");
@@ -94,6 +99,8 @@ fn renew(opened: &Weak<OpenedImage>) {
 enum Failure {
     /// Another client has had the image meanwhile.
     Lost,
+    /// The device has been dropped meanwhile.
+    Unwanted,
     /// The cluster does not answer.
     Later(io::Error),
 }
@@ -111,8 +118,10 @@ struct Renewal {
     generation: u64,
     /// The addresses of this device's clients so far.
     own: Vec<String>,
-    /// Those of them that are on the blocklist by this renewal.
+    /// Those of them that may be on the blocklist by this renewal.
     listed: Vec<String>,
+    /// It may have broken the lock, so that a free one does not mean that another client has had it.
+    has_broken: bool,
 }
 
 impl Renewal {
@@ -124,33 +133,54 @@ impl Renewal {
             generation: old.generation,
             own: old.address.clone().into_iter().collect(),
             listed: Vec::new(),
+            has_broken: false,
         }
     }
 
-    fn attempt(&mut self) -> Result<Instance, Failure> {
+    fn attempt(&mut self, opened: &Arc<OpenedImage>) -> Result<Instance, Failure> {
         let target = self.target.clone();
         let failed = |what, errno| Failure::Later(target.failed(what, errno));
+        let asking = |errno| failed("asking for the owner of its lock", errno);
+        // Nothing but this thread has a device that was dropped.
+        let require_wanted = || match Arc::strong_count(opened) {
+            1 => Err(Failure::Unwanted),
+            _ => Ok(()),
+        };
         let library = Library::load()
             .map_err(|error| target.refuse(ErrorKind::NotFound, error.to_string()))?;
-        let cluster = target.connect(library)?;
+        let cluster = target.connect(library, true)?;
         self.shut_out(&cluster)?;
         let mut image = target.open_image(&cluster, OpenMode::ReadWrite)?;
-        let asking = |errno| failed("asking for the owner of its lock", errno);
-        if let Some(owner) = image.lock_owner().map_err(asking)? {
-            if !self.own.contains(&owner) {
-                return Err(Failure::Lost);
-            }
-            match image.break_lock(&owner) {
-                Ok(()) | Err(Errno::NOENT) => {}
-                Err(errno) => return Err(failed("taking its lock from the client before", errno)),
-            }
-            // What was read before may have changed until then.
-            drop(image);
-            image = target.open_image(&cluster, OpenMode::ReadWrite)?;
+        let owner = image.lock_owner().map_err(asking)?;
+        let announced = Owner::announced(&image).map_err(asking)?;
+        if !self.own.contains(&announced) {
+            return Err(Failure::Lost);
         }
+        match owner {
+            None if !self.has_broken => return Err(Failure::Lost),
+            None => {}
+            // It may have the lock only for a moment, as for a resize or a snapshot. Otherwise the lock is free afterwards.
+            Some(owner) if !self.own.contains(&owner) => {
+                return Err(failed("the lock", Errno::BUSY));
+            }
+            Some(owner) => {
+                require_wanted()?;
+                self.has_broken = true;
+                match image.break_lock(&owner) {
+                    Ok(()) | Err(Errno::NOENT) => {}
+                    Err(errno) => {
+                        return Err(failed("taking its lock from the client before", errno));
+                    }
+                }
+                // What was read before may have changed until then.
+                drop(image);
+                image = target.open_image(&cluster, OpenMode::ReadWrite)?;
+            }
+        }
+        require_wanted()?;
+        // Whether it has the lock after a failure is unknown.
+        self.own.push(cluster.address().map_err(|errno| failed("asking for its address", errno))?);
         image.acquire_lock().map_err(|errno| failed("taking its lock", errno))?;
-        let address = image.lock_owner().map_err(asking)?;
-        self.own.extend(address);
         let announced = Owner::announced(&image).map_err(asking)?;
         if !self.own.contains(&announced) {
             return Err(Failure::Lost);
@@ -172,13 +202,12 @@ impl Renewal {
         let is_listed =
             |address: &String| all.iter().any(|entry: &BlocklistEntry| entry.address == *address);
         for address in &self.own {
-            match (self.listed.contains(address), is_listed(address)) {
-                (false, true) => return Err(Failure::Lost),
-                (true, true) => continue,
-                (_, false) => {}
+            if is_listed(address) && !self.listed.contains(address) {
+                return Err(Failure::Lost);
             }
             // A failure leaves it unknown whether the entry is there.
             self.listed.push(address.clone());
+            // One that is there keeps its time; what follows comes with a map that has it.
             cluster.blocklist(address, DEFAULT_LIFE).map_err(failed)?;
         }
         Ok(())
