@@ -13,7 +13,7 @@ use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use uringfs::device::backend::rbd::BlocklistEntry;
+use uringfs::device::backend::rbd::BlockedClient;
 use uringfs_fuse::control::{Client, MAX_FREEZE, Request};
 use uringfs_lab::Error;
 
@@ -109,12 +109,12 @@ fn blocklist(target: &Path, remove: Option<&str>, as_json: bool) -> Result<(), E
     let entries = admin.blocklist().map_err(|error| cluster_error(&error))?;
     if as_json {
         let entry =
-            |entry: &BlocklistEntry| json!({ "address": entry.address, "until": entry.until });
+            |entry: &BlockedClient| json!({ "address": entry.address, "until": entry.until });
         let entries: Vec<Value> = entries.iter().map(entry).collect();
         return print(&document(json!({ "entries": entries })));
     }
     let width = entries.iter().map(|entry| entry.address.len()).max().unwrap_or(0);
-    let line = |entry: &BlocklistEntry| format!("{:width$}  {}\n", entry.address, entry.until);
+    let line = |entry: &BlockedClient| format!("{:width$}  {}\n", entry.address, entry.until);
     print(&entries.iter().map(line).collect::<String>())
 }
 

@@ -4,10 +4,20 @@ use std::io::{self, ErrorKind};
 use std::sync::Arc;
 
 use uringfs_errno::Errno;
-use uringfs_rbd::{BlocklistEntry, Cluster, OpenMode};
+use uringfs_rbd::{Cluster, OpenMode};
 
 use super::bounded::within_timeout;
 use super::target::RbdTarget;
+
+/// A client that is shut out of a cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct BlockedClient {
+    /// Its address with its nonce, as `10.0.0.1:0/4711`.
+    pub address: String,
+    /// Until when, as the cluster writes it: `2036-11-28T19:05:31.123456+0000`.
+    pub until: String,
+}
 
 /// What an administrator does with an image, whoever has it open.
 ///
@@ -17,8 +27,8 @@ use super::target::RbdTarget;
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let admin = RbdAdmin::new(&RbdTarget::parse("rbd:rbd/disk").unwrap()?);
-/// for entry in admin.blocklist()? {
-///     println!("{} is shut out until {}", entry.address, entry.until);
+/// for client in admin.blocklist()? {
+///     println!("{} is shut out until {}", client.address, client.until);
 /// }
 /// admin.enlarge(20 << 30)?;
 /// # Ok(())
@@ -59,9 +69,11 @@ impl RbdAdmin {
     ///
     /// # Errors
     /// As [`Rbd::open`](super::Rbd::open); `PermissionDenied` if this client may not see them.
-    pub fn blocklist(&self) -> io::Result<Vec<BlocklistEntry>> {
+    pub fn blocklist(&self) -> io::Result<Vec<BlockedClient>> {
         self.with_cluster(|target, cluster| {
-            cluster.blocklisted().map_err(|errno| target.explain_blocklist(errno))
+            let entries = cluster.blocklisted().map_err(|errno| target.explain_blocklist(errno))?;
+            let clients = entries.into_iter();
+            Ok(clients.map(|it| BlockedClient { address: it.address, until: it.until }).collect())
         })
     }
 

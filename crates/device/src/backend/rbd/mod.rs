@@ -36,7 +36,6 @@ mod connect;
 // The name of an image.
 mod target;
 
-pub use admin::RbdAdmin;
+pub use admin::{BlockedClient, RbdAdmin};
 pub use device::Rbd;
 pub use target::{ImageCache, RbdTarget};
-pub use uringfs_rbd::BlocklistEntry;
