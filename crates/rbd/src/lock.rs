@@ -1,4 +1,4 @@
-//! The exclusive lock of an [`Image`], and who has it open.
+//! The exclusive lock of an [`Image`], and its watchers.
 
 use std::ffi::{CStr, c_int};
 use std::ptr;

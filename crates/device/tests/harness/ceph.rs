@@ -77,7 +77,6 @@ impl CephCluster {
         let until = Instant::now() + Duration::from_secs(600);
         while !self.command(words).contains(expected) {
             assert!(Instant::now() < until, "{words:?}: not '{expected}' in ten minutes");
-            std::thread::sleep(Duration::from_millis(100));
         }
     }
 

@@ -1,4 +1,4 @@
-//! [`RbdAdmin`]: an image beside those who use it.
+//! [`RbdAdmin`]: the size of an image, and the blocklist of its cluster.
 
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
@@ -19,7 +19,7 @@ pub struct BlockedClient {
     pub until: String,
 }
 
-/// What an administrator does with an image, whoever has it open.
+/// The administration of an image and of its cluster's blocklist. It takes no lock: a writer may have the image open.
 ///
 /// ```no_run
 /// # mod uringfs { pub use uringfs_device as device; }

@@ -11,7 +11,7 @@
 mod device;
 // The queue of a reactor.
 mod queue;
-// An image beside those who use it.
+// The size of an image, and the blocklist of its cluster.
 mod admin;
 // A new client for requests that have timed out.
 mod renewal;

@@ -73,13 +73,17 @@ impl RbdQueue {
 
     fn submit_pushed(&mut self) {
         let has_instance = self.use_instance();
-        let pushed = mem::take(&mut self.pushed);
+        let mut pushed = mem::take(&mut self.pushed);
         let again = mem::take(&mut self.received.get_mut().again);
         for (request, number) in again {
             self.submit_one(request, Some(number), has_instance);
         }
-        for request in pushed {
+        for request in pushed.drain(..) {
             self.submit_one(request, None, has_instance);
+        }
+        if self.pushed.is_empty() {
+            // Its memory is used again.
+            self.pushed = pushed;
         }
         if !has_instance && self.waits_for_instance() {
             self.hold();
