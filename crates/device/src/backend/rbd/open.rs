@@ -29,6 +29,9 @@ const MAX_CLEAR: u64 = 1 << 30;
 /// How long a client is shut out whose process has ended: for what of it may still be on its way.
 const ENDED_LIFE: Duration = Duration::from_secs(60 * 60);
 
+/// How long a process that was killed may take to end before the image counts as in use.
+const ENDING: Duration = Duration::from_secs(1);
+
 /// A client that is shut out for less than this must have a lease.
 const MIN_LIFE_WITHOUT_LEASE: Duration = Duration::from_secs(60 * 60);
 
@@ -111,7 +114,8 @@ impl Opening<'_> {
             errno => self.failed("asking for the owner of the image's exclusive lock", errno),
         };
         let Some(owner) = Owner::find(image).map_err(asking)? else { return Ok(None) };
-        let life = match (self.target.take_over, owner.has_ended()) {
+        let patience = if self.target.take_over.is_some() { Duration::ZERO } else { ENDING };
+        let life = match (self.target.take_over, owner.ends_within(patience)) {
             (_, true) => ENDED_LIFE,
             (Some(life), false) => {
                 self.require_life(life, &owner)?;

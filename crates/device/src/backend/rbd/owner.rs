@@ -67,9 +67,10 @@ impl Owner {
         (seconds > 0).then(|| Duration::from_secs(seconds))
     }
 
-    /// Whether its process has ended, as far as it was one of this machine.
-    pub(super) fn has_ended(&self) -> bool {
-        self.process.as_ref().is_some_and(Process::has_ended)
+    /// Whether its process ends within so long, as far as it is one of this machine. A process that was killed is there for
+    /// a moment still.
+    pub(super) fn ends_within(&self, patience: Duration) -> bool {
+        self.process.as_ref().is_some_and(|process| process.ends_within(patience))
     }
 }
 
@@ -111,7 +112,7 @@ impl Process {
         })
     }
 
-    fn has_ended(&self) -> bool {
+    fn ends_within(&self, patience: Duration) -> bool {
         // What is not known on this machine is as good as running.
         if self.began.is_empty() || self.place.is_empty() || self.place != place() {
             return false;
@@ -123,8 +124,12 @@ impl Process {
             Ok(process) => process,
         };
         // Readable once all its threads have ended. Another process may have its number now.
-        let ended = poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&Timespec::default()));
-        ended == Ok(1) || began(&self.id.to_string()).is_some_and(|began| began != self.began)
+        if began(&self.id.to_string()).is_some_and(|began| began != self.began) {
+            return true;
+        }
+        let patience =
+            Timespec { tv_sec: patience.as_secs() as i64, tv_nsec: patience.subsec_nanos().into() };
+        poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&patience)) == Ok(1)
     }
 }
 
@@ -170,7 +175,7 @@ mod tests {
     fn a_process_is_known_again() {
         let this = Process::this(None);
         assert_eq!(Process::parse(&this.to_string()), Some(this.clone()));
-        assert!(!this.has_ended());
+        assert!(!this.ends_within(Duration::ZERO));
         assert!(this.to_string().len() < 500);
     }
 
@@ -179,20 +184,23 @@ mod tests {
         let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
         let id = child.id() as i32;
         let process = Process { id, began: began(&id.to_string()).unwrap(), ..Process::this(None) };
-        assert!(!process.has_ended());
-        assert!(Process { began: "1".into(), ..process.clone() }.has_ended());
+        assert!(!process.ends_within(Duration::ZERO));
+        assert!(Process { began: "1".into(), ..process.clone() }.ends_within(Duration::ZERO));
         child.kill().unwrap();
-        // A kill is seen by then, and the child not waited for.
+        assert!(process.ends_within(Duration::from_secs(600)));
+        // It is there no longer, and the child not waited for.
         let exited =
             rustix::process::WaitIdOptions::EXITED | rustix::process::WaitIdOptions::NOWAIT;
         let of = rustix::process::WaitId::Pid(Pid::from_raw(id).unwrap());
         rustix::process::waitid(of, exited).unwrap();
-        assert!(process.has_ended());
+        assert!(process.ends_within(Duration::ZERO));
         child.wait().unwrap();
-        assert!(process.has_ended());
+        assert!(process.ends_within(Duration::ZERO));
         // Nothing is known of processes of other machines, and of other namespaces.
-        assert!(!Process { place: "elsewhere".into(), ..process.clone() }.has_ended());
-        assert!(!Process { place: String::new(), ..process }.has_ended());
+        assert!(
+            !Process { place: "elsewhere".into(), ..process.clone() }.ends_within(Duration::ZERO)
+        );
+        assert!(!Process { place: String::new(), ..process }.ends_within(Duration::ZERO));
     }
 
     #[test]
