@@ -127,6 +127,8 @@ struct Writer {
 
 const WRITER_TARGET: &str = "URINGFS_TEST_RBD_TARGET";
 
+const ENDING_TARGET: &str = "URINGFS_TEST_RBD_ENDING_TARGET";
+
 impl Writer {
     fn start(image: &TestImage) -> Writer {
         Writer::start_with(image, "")
@@ -345,6 +347,35 @@ fn the_drop_of_a_device_gives_the_image_back_though_a_queue_is_left() {
     assert_eq!(next.read(0, 4096), [1; 4096]);
     drop(queue);
     write(&mut next, 0, 4096, 2);
+}
+
+/// The test of a process that others start: it ends while another thread closes its image.
+#[test]
+fn ends_while_its_image_is_closed() {
+    let Ok(target) = std::env::var(ENDING_TARGET) else { return };
+    let target = RbdTarget::parse(&target).unwrap().unwrap();
+    let device = Device::new(Rbd::open(&target, Access::Read).unwrap()).unwrap();
+    let (begun, begins) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        begun.send(()).unwrap();
+        drop(device);
+    });
+    begins.recv().unwrap();
+    std::process::exit(0);
+}
+
+#[test]
+fn a_process_may_end_while_its_image_is_closed() {
+    let cluster = CephCluster::get();
+    let image = cluster.image(4 << 20);
+    for round in 0..20 {
+        let ended = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "ends_while_its_image_is_closed"])
+            .env(ENDING_TARGET, image.target().to_string())
+            .output()
+            .unwrap();
+        assert!(ended.status.success(), "round {round}: {ended:?}");
+    }
 }
 
 #[test]

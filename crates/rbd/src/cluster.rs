@@ -11,6 +11,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use uringfs_errno::Errno;
 
+use crate::exit;
 use crate::library::{Functions, Library, Rados};
 
 /// How to connect.
@@ -304,7 +305,7 @@ impl Drop for Cluster {
     fn drop(&mut self) {
         if !self.is_forked() {
             // SAFETY: nothing uses the instance any more: images keep it.
-            unsafe { (self.functions.rados_shutdown)(self.raw) };
+            exit::close(|| unsafe { (self.functions.rados_shutdown)(self.raw) });
         }
     }
 }

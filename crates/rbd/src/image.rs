@@ -8,6 +8,7 @@ use std::sync::Arc;
 use uringfs_errno::Errno;
 
 use crate::cluster::{Cluster, c_string, check, text_in};
+use crate::exit;
 use crate::library::{Functions, IoContext, RawImage, RawInfo, RawSetting};
 use crate::size_watch::{self, SizeWatch};
 
@@ -257,12 +258,16 @@ impl Drop for Image {
             std::mem::forget(self.watch.take());
             return;
         }
-        if !self.raw.is_null() {
-            self.watch = None;
-            // SAFETY: the image is open, and not used any more. Waits for operations in progress.
-            unsafe { (self.functions().rbd_close)(self.raw) };
-        }
-        // SAFETY: the context exists, and is not used any more.
-        unsafe { (self.functions().rados_ioctx_destroy)(self.context) };
+        let (functions, raw, context) = (self.functions(), self.raw, self.context);
+        let watch = self.watch.take();
+        exit::close(move || {
+            drop(watch);
+            if !raw.is_null() {
+                // SAFETY: the image is open, and not used any more. Waits for operations in progress.
+                unsafe { (functions.rbd_close)(raw) };
+            }
+            // SAFETY: the context exists, and is not used any more.
+            unsafe { (functions.rados_ioctx_destroy)(context) };
+        });
     }
 }

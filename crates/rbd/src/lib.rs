@@ -55,6 +55,8 @@ mod io;
 mod cluster;
 // The libraries and their functions.
 mod library;
+// The end of the process.
+mod exit;
 
 pub use cluster::{BlocklistEntry, Cluster, ConnectError, ConnectOptions};
 pub use completions::{Completion, Completions, Waker};
