@@ -127,6 +127,8 @@ struct Writer {
 
 const WRITER_TARGET: &str = "URINGFS_TEST_RBD_TARGET";
 
+const OWN_NETWORK: &str = "URINGFS_TEST_RBD_NETWORK";
+
 const ENDING_TARGET: &str = "URINGFS_TEST_RBD_ENDING_TARGET";
 
 impl Writer {
@@ -347,6 +349,71 @@ fn the_drop_of_a_device_gives_the_image_back_though_a_queue_is_left() {
     assert_eq!(next.read(0, 4096), [1; 4096]);
     drop(queue);
     write(&mut next, 0, 4096, 2);
+}
+
+/// The test of a process that another one starts in a network of its own, which only this process and its cluster have.
+#[test]
+fn its_network_is_cut() {
+    if std::env::var(OWN_NETWORK).is_err() {
+        return;
+    }
+    let link = |state| {
+        let set = Command::new("ip").args(["link", "set", "lo", state]).status().unwrap();
+        assert!(set.success());
+    };
+    link("up");
+    let cluster = Arc::new(CephCluster::start(1));
+    let images = ["", "&request-timeout=5"].map(|options| {
+        let image = cluster.image(8 << 20);
+        let backend = Rbd::open(&image.target_with("", options), Access::ReadWrite).unwrap();
+        let mut tested = TestQueue::own(Device::new(backend).unwrap());
+        write(&mut tested, 0, 8 << 20, 0xaa);
+        (image, tested)
+    });
+    link("down");
+    let images = images.map(|(image, mut tested)| {
+        for part in 0..8 {
+            let request = tested.request(Op::Write, part << 20, buffer(64 << 10, 0xbb), part);
+            tested.queue.push(request).unwrap();
+        }
+        let mut ended = Vec::new();
+        let until = Instant::now() + Duration::from_secs(600);
+        while tested.device.oldest_request().is_none_or(|age| age < Duration::from_secs(8)) {
+            assert!(Instant::now() < until, "requests wait for nothing");
+            tested.queue.submit().unwrap();
+            if let Ready::Readable(event) = tested.queue.ready() {
+                let _ = poll_in(event, Duration::from_millis(100));
+            }
+            tested.reap(&mut ended);
+        }
+        assert!(ended.is_empty(), "{ended:?}");
+        let target = image.target_with("", "&timeout=1");
+        let (kind, text) = refusal(&target, Access::Read);
+        assert!(kind == ErrorKind::TimedOut && text.contains("does not answer"), "{text}");
+        (image, tested)
+    });
+    link("up");
+    for (image, mut tested) in images {
+        let ended = tested.finish();
+        assert_eq!(ended.len(), 8);
+        assert!(ended.iter().all(|(_, result)| *result == Ok(64 << 10)), "{ended:?}");
+        assert_eq!(tested.device.oldest_request(), None);
+        drop(tested);
+        let written = [vec![0xbb; 64 << 10], vec![0xaa; 960 << 10]].concat();
+        assert!(image.export() == written.repeat(8), "rbd export");
+    }
+}
+
+#[test]
+fn a_cut_of_the_network_is_waited_for() {
+    let ended = Command::new("unshare")
+        .args(["--user", "--map-root-user", "--net"])
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", "its_network_is_cut", "--nocapture"])
+        .env(OWN_NETWORK, "")
+        .status()
+        .unwrap();
+    assert!(ended.success(), "{ended:?}");
 }
 
 /// The test of a process that others start: it ends while another thread closes its image.

@@ -80,29 +80,27 @@ impl Closings {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::mpsc::channel;
+    use std::sync::Barrier;
     use std::thread;
 
     use super::*;
 
     #[test]
     fn a_process_that_ends_waits_for_what_is_being_closed_and_nothing_is_closed_after_that() {
-        let closings = Closings::new();
-        let (begun, begins) = channel();
-        let (end, ends) = channel::<()>();
+        let (closings, begun, end) = (Closings::new(), Barrier::new(2), Barrier::new(2));
         let mut closed = false;
         thread::scope(|scope| {
             scope.spawn(|| {
                 closings.close(|| {
-                    begun.send(()).unwrap();
-                    ends.recv().unwrap();
+                    begun.wait();
+                    end.wait();
                     closed = true;
                 });
             });
-            begins.recv().unwrap();
+            begun.wait();
             // It does not wait for ever.
             closings.end(Duration::ZERO);
-            end.send(()).unwrap();
+            end.wait();
             closings.end(Duration::from_secs(600));
             assert_eq!(closings.lock().in_progress, 0);
         });
