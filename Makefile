@@ -56,7 +56,6 @@ deb:
 
 # Builds the C library into target/c, for /usr/local.
 c:
-	scripts/setup deb
 	bindings/c/build
 
 # Only installs the required packages.

@@ -5,8 +5,9 @@
  * The record has a write when it has ended, and a flush when it begins: all before it is durable once it has ended. With
  * URINGFS_RECORD_DURABLE=1, the image has no cache, and each write is a flush as well.
  *
- * After SIGUSR1 nothing is begun, and the program is killed as soon as nothing is under way: the cut of its power. A
- * request under way at that moment would reach the image, or not, without being in the record.
+ * After SIGUSR1 nothing is begun, and the program is killed as soon as nothing is under way and the image's cache is written
+ * back: the cut of its power. A request under way at that moment would reach the image, or not, without being in the record;
+ * and what is in the cache would be in the record alone.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -38,6 +39,7 @@ struct request {
 
 /* Recursive, for requests that end where they begin. */
 static pthread_mutex_t mutex = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
+static pthread_cond_t idle = PTHREAD_COND_INITIALIZER;
 static volatile sig_atomic_t cut;
 static int record = -1, durable, under_way;
 
@@ -91,11 +93,6 @@ static void append(uint64_t offset, uint64_t length, uint64_t flags, const struc
             abort();
 }
 
-static void die_if_idle(void) {
-    if (cut && under_way == 0)
-        kill(getpid(), SIGKILL);
-}
-
 static void ended(completion_t completion, void *argument) {
     struct request *request = argument;
     ssize_t (*result)(completion_t) = real("rbd_aio_get_return_value");
@@ -105,7 +102,7 @@ static void ended(completion_t completion, void *argument) {
     if (request->discards && result(completion) >= 0)
         append(request->offset, request->length, DISCARD, NULL, 0);
     under_way--;
-    die_if_idle();
+    pthread_cond_broadcast(&idle);
     pthread_mutex_unlock(&mutex);
     callback_t callback = request->callback;
     void *context = request->context;
@@ -127,14 +124,15 @@ static struct request *of(completion_t completion) {
     return get(completion);
 }
 
-/* Counts a request in, with the mutex taken. */
-static void enter(void) {
+/* Counts a request in, with the mutex taken. After the cut it does not return. */
+static void enter(image_t image) {
+    int (*flush)(image_t) = real("rbd_flush");
     pthread_mutex_lock(&mutex);
-    die_if_idle();
-    while (cut) {
-        pthread_mutex_unlock(&mutex);
-        pause();
-        pthread_mutex_lock(&mutex);
+    if (cut) {
+        while (under_way > 0)
+            pthread_cond_wait(&idle, &mutex);
+        flush(image);
+        kill(getpid(), SIGKILL);
     }
     under_way++;
 }
@@ -156,7 +154,7 @@ int rbd_aio_writev(image_t image, const struct iovec *segments, int count, uint6
     request->offset = offset;
     for (int number = 0; number < count; number++)
         request->length += segments[number].iov_len;
-    enter();
+    enter(image);
     return leave(writev(image, segments, count, offset, completion));
 }
 
@@ -166,7 +164,7 @@ int rbd_aio_write_zeroes(image_t image, uint64_t offset, size_t length, completi
     request->writes = 1;
     request->offset = offset;
     request->length = length;
-    enter();
+    enter(image);
     return leave(zero(image, offset, length, completion, flags, op_flags));
 }
 
@@ -176,19 +174,19 @@ int rbd_aio_discard(image_t image, uint64_t offset, uint64_t length, completion_
     request->discards = 1;
     request->offset = offset;
     request->length = length;
-    enter();
+    enter(image);
     return leave(discard(image, offset, length, completion));
 }
 
 int rbd_aio_flush(image_t image, completion_t completion) {
     int (*flush)(image_t, completion_t) = real("rbd_aio_flush");
-    enter();
+    enter(image);
     append(0, 0, FLUSH, NULL, 0);
     return leave(flush(image, completion));
 }
 
 int rbd_aio_readv(image_t image, const struct iovec *segments, int count, uint64_t offset, completion_t completion) {
     int (*readv)(image_t, const struct iovec *, int, uint64_t, completion_t) = real("rbd_aio_readv");
-    enter();
+    enter(image);
     return leave(readv(image, segments, count, offset, completion));
 }

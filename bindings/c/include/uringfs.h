@@ -136,7 +136,7 @@ struct uringfs_format_options {
   uint64_t bytes;
   // A name for people, at most 64 bytes of UTF-8. NULL: none.
   const char *label;
-  // The user that owns the root directory.
+  // The user that owns the root directory. 0, with 0 as the group: the user and the group of the process.
   uint32_t root_user;
   // The group that owns the root directory.
   uint32_t root_group;

@@ -51,7 +51,7 @@ pub struct CFormatOptions {
     pub bytes: u64,
     /// A name for people, at most 64 bytes of UTF-8. NULL: none.
     pub label: *const c_char,
-    /// The user that owns the root directory.
+    /// The user that owns the root directory. 0, with 0 as the group: the user and the group of the process.
     pub root_user: u32,
     /// The group that owns the root directory.
     pub root_group: u32,
@@ -131,9 +131,11 @@ pub extern "C" fn uringfs_volume_create(
             URINGFS_FORMAT_OVERWRITE,
             c"a flag of uringfs_format_options is unknown",
         )?;
-        let mut format = FormatOptions::new()
-            .overwrite(options.flags & URINGFS_FORMAT_OVERWRITE != 0)
-            .root_owner(options.root_user, options.root_group);
+        let mut format =
+            FormatOptions::new().overwrite(options.flags & URINGFS_FORMAT_OVERWRITE != 0);
+        if (options.root_user, options.root_group) != (0, 0) {
+            format = format.root_owner(options.root_user, options.root_group);
+        }
         if options.bytes != 0 {
             format = format.size(options.bytes);
         }

@@ -202,7 +202,7 @@ def test_the_raw_file_has_the_calls_by_offset_and_keeps_its_cursor(volume):
         assert raw.seek(0, os.SEEK_HOLE) == 10
         with pytest.raises(ValueError, match="whence"):
             raw.seek(0, 9)
-        with pytest.raises(OSError):
+        with pytest.raises(io.UnsupportedOperation, match="call sync of the raw file"):
             file.fileno()
 
 

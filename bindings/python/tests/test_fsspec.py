@@ -201,3 +201,15 @@ def test_files_are_copied_out_and_in_with_progress(fs, tmp_path):
     memory = io.BytesIO()
     fs.get_file("/file", memory)
     assert memory.getvalue() == (tmp_path / "source").read_bytes()
+
+
+def test_a_file_system_needs_a_volume_and_reads_only_if_the_volume_does(tmp_path):
+    with pytest.raises(ValueError, match="write uringfs://VOLUME:/PATH"):
+        fsspec.open("uringfs://disk.img/table", "rb").open()
+    path = str(tmp_path / "disk.img")
+    with uringfs.Volume.create(path, 64 << 20):
+        with pytest.raises(ValueError, match="open for writing in this process"):
+            UringFileSystem(path, read_only=True)
+    with uringfs.Volume(path, read_only=True):
+        assert UringFileSystem(path, read_only=True).ls("/", detail=False) == []
+        assert UringFileSystem(path).volume.read_only

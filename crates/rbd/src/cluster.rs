@@ -145,6 +145,7 @@ impl Cluster {
         cluster.configure(options)?;
         // SAFETY: the instance is not connected yet.
         check(unsafe { (functions.rados_connect)(raw) }).map_err(ConnectError::Connect)?;
+        exit::guard();
         Ok(Arc::new(cluster))
     }
 
@@ -194,11 +195,7 @@ impl Cluster {
         // SAFETY: the string ends with a NUL.
         let length = unsafe { CStr::from_ptr(address) }.count_bytes();
         let text = String::from_utf8_lossy(&self.take_bytes(address, length)).into_owned();
-        // As `v1:127.0.0.1:0/4711`, alone or first of several in brackets.
-        let first = text.trim_start_matches('[').split([',', ']']).next().unwrap_or_default();
-        let is_kind = |kind: &&str| first.starts_with(*kind);
-        let kind = ["v1:", "v2:", "any:"].into_iter().find(is_kind).unwrap_or_default();
-        Ok(first[kind.len()..].to_owned())
+        Ok(first_address(&text).to_owned())
     }
 
     /// Puts a client's address with its nonce on the blocklist of the cluster for this long, in whole seconds. An entry that is
@@ -310,6 +307,17 @@ impl Drop for Cluster {
     }
 }
 
+/// The first address of a list, without its kind: `127.0.0.1:0/4711` of `v1:127.0.0.1:0/4711`, which is in brackets if there
+/// are several. An IPv6 address has brackets of its own.
+fn first_address(list: &str) -> &str {
+    let is_kind =
+        |text: &str| ["v1:", "v2:", "any:"].into_iter().find(|kind| text.starts_with(kind));
+    let inner = list.strip_prefix('[').filter(|inner| is_kind(inner).is_some());
+    let inner = inner.map(|inner| inner.strip_suffix(']').unwrap_or(inner));
+    let first = inner.unwrap_or(list).split(',').next().unwrap_or_default();
+    &first[is_kind(first).unwrap_or_default().len()..]
+}
+
 /// The text in a buffer, before its first NUL.
 pub(crate) fn text_in(buffer: &[u8]) -> Result<String, Errno> {
     let text = CStr::from_bytes_until_nul(buffer).map_err(|_| Errno::OVERFLOW)?;
@@ -319,6 +327,21 @@ pub(crate) fn text_in(buffer: &[u8]) -> Result<String, Errno> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_address_is_the_first_of_a_list() {
+        for (list, first) in [
+            ("v1:127.0.0.1:0/4711", "127.0.0.1:0/4711"),
+            ("127.0.0.1:0/4711", "127.0.0.1:0/4711"),
+            ("[v2:10.0.0.1:0/1,v1:10.0.0.1:0/2]", "10.0.0.1:0/1"),
+            ("v1:[2001:db8::5]:0/47", "[2001:db8::5]:0/47"),
+            ("[2001:db8::5]:0/47", "[2001:db8::5]:0/47"),
+            ("[v2:[::1]:0/1,v1:[::1]:0/2]", "[::1]:0/1"),
+            ("any:[::1]:0/1", "[::1]:0/1"),
+        ] {
+            assert_eq!(first_address(list), first, "{list}");
+        }
+    }
 
     #[test]
     fn the_end_of_an_entry_is_a_time() {

@@ -5,7 +5,7 @@
 use std::mem;
 use std::process;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, Once, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// How long a process that ends waits for a cluster that does not answer.
@@ -27,15 +27,22 @@ struct State {
     process_ends: bool,
 }
 
-/// Closes something, unless the process is ending: then it is left as it is, with what the closure owns.
-pub(crate) fn close(close: impl FnOnce()) {
-    static REGISTERED: Once = Once::new();
-    // The handler that is registered last runs first: before the destructors of all that the library has made until now.
-    REGISTERED.call_once(|| {
-        PROCESS.store(process::id(), Ordering::Relaxed);
+/// How often the handler is registered. After so many connections and images the library has made all that it makes once.
+const MAX_REGISTRATIONS: u32 = 16;
+
+/// Registers the handler of the end once more. That which is registered last runs first: before the destructors of all that
+/// the library has made until now.
+pub(crate) fn guard() {
+    static REGISTRATIONS: AtomicU32 = AtomicU32::new(0);
+    PROCESS.store(process::id(), Ordering::Relaxed);
+    if REGISTRATIONS.fetch_add(1, Ordering::Relaxed) < MAX_REGISTRATIONS {
         // SAFETY: the function takes no arguments, and stays in memory.
         unsafe { libc::atexit(at_exit) };
-    });
+    }
+}
+
+/// Closes something, unless the process is ending: then it is left as it is, with what the closure owns.
+pub(crate) fn close(close: impl FnOnce()) {
     CLOSINGS.close(close);
 }
 

@@ -125,6 +125,7 @@ impl Image {
             opened.raw = ptr::null_mut();
         }
         check(result).map_err(OpenError::Image)?;
+        exit::guard();
         Ok(opened)
     }
 

@@ -50,6 +50,9 @@ class RawFile(io.RawIOBase):
         self._check()
         return True
 
+    def fileno(self) -> int:
+        raise io.UnsupportedOperation("a file of a volume has no descriptor; to make it durable, flush it and call sync of the raw file")
+
     def readinto(self, buffer: Buffer, /) -> int:
         self._check_readable()
         read = self.file.readinto_at(buffer, self._position)

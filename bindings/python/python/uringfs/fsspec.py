@@ -57,6 +57,8 @@ def _shared_volume(path: str, read_only: bool) -> Volume:
     with _opening:
         for volume in open_volumes():
             if os.path.realpath(volume.device_path) == real:
+                if read_only and not volume.read_only:
+                    raise ValueError(f"{path} is open for writing in this process: close it first, or leave read_only out")
                 return volume
         _opened[:] = [volume for volume in _opened if not volume.closed]
         _opened.append(Volume(path, read_only=read_only))
@@ -71,7 +73,7 @@ class UringFileSystem(AbstractFileSystem):  # type: ignore[misc]
     """Files of a volume. Paths begin at the volume's root.
 
     `volume` is the path of the volume's file or device, or an open `Volume`. With `read_only` it is opened for
-    reading, which processes share. With `auto_mkdir`, directories of files that are written are created.
+    reading, which processes share; it is refused if this process has it open for writing. With `auto_mkdir`, directories of files that are written are created.
     """
 
     protocol = "uringfs"
@@ -81,13 +83,15 @@ class UringFileSystem(AbstractFileSystem):  # type: ignore[misc]
 
     def __init__(
         self,
-        volume: str | os.PathLike[str] | Volume,
+        volume: str | os.PathLike[str] | Volume | None = None,
         *,
         read_only: bool = False,
         auto_mkdir: bool = False,
         **options: Any,
     ) -> None:
         super().__init__(**options)
+        if volume is None:
+            raise ValueError("no volume: write uringfs://VOLUME:/PATH, as uringfs://disk.img:/table.parquet, or pass volume=")
         self.auto_mkdir = auto_mkdir
         #: The volume.
         self.volume = volume if isinstance(volume, Volume) else _shared_volume(os.fspath(volume), read_only)

@@ -5,7 +5,8 @@
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Credentials {
-    /// The superuser: writes keep set-ID bits, and new files belong to uid and gid 0.
+    /// The program itself, which may do everything: writes keep set-ID bits, and new files belong to the effective user and
+    /// group of the process.
     #[default]
     Superuser,
     /// A user, as a mount gets it from the kernel.

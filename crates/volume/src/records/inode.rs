@@ -2,6 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
+use rustix::process::{getegid, geteuid};
 use rustix::time::{ClockId, clock_gettime};
 use uringfs_device::Errno;
 use zerocopy::little_endian::{I64, U16, U32, U64};
@@ -270,14 +271,14 @@ impl RawInode {
 }
 
 impl Inode {
-    /// A new inode of size 0, with the current time.
+    /// A new inode of size 0, with the current time. It belongs to the effective user and group of this process.
     pub fn new(kind: FileType, permissions: u16) -> Inode {
         let now = Time::now();
         Inode {
             kind,
             permissions: permissions & PERMISSION_BITS,
-            user: 0,
-            group: 0,
+            user: geteuid().as_raw(),
+            group: getegid().as_raw(),
             links: if kind == FileType::Directory { 2 } else { 1 },
             size: 0,
             blocks: 0,

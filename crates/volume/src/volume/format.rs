@@ -70,7 +70,9 @@ impl Volume {
         superblock.erase(&blocks)?;
         let catalog = Catalog::create(&blocks, &runs, log, CatalogOptions::default())?;
         let mut root = Inode::new(FileType::Directory, 0o755);
-        (root.user, root.group) = options.root_owner;
+        if let Some(owner) = options.root_owner {
+            (root.user, root.group) = owner;
+        }
         root.parent = InodeNumber::ROOT;
         let mut batch = Batch::default();
         batch.put(Key::Inode(InodeNumber::ROOT.0), &root.to_record());

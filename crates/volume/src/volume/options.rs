@@ -25,7 +25,7 @@ pub struct FormatOptions {
     pub(crate) label: String,
     pub(crate) size: Option<u64>,
     pub(crate) overwrite: bool,
-    pub(crate) root_owner: (u32, u32),
+    pub(crate) root_owner: Option<(u32, u32)>,
 }
 
 impl FormatOptions {
@@ -53,9 +53,9 @@ impl FormatOptions {
         self
     }
 
-    /// The user and the group that own the root directory, whose permissions are 0o755; else both are 0.
+    /// The user and the group that own the root directory, whose permissions are 0o755; else those of this process.
     pub fn root_owner(mut self, user: u32, group: u32) -> FormatOptions {
-        self.root_owner = (user, group);
+        self.root_owner = Some((user, group));
         self
     }
 }

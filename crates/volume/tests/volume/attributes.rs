@@ -1,5 +1,7 @@
 //! Attributes of files: owners, times, set-ID bits, extended attributes.
 
+use rustix::process::{Gid, Uid, getegid, geteuid};
+use rustix::thread::{set_thread_res_gid, set_thread_res_uid};
 use uringfs_buffer::Buffer;
 use uringfs_device::backend::memory::Memory;
 use uringfs_device::backend::sim::{Crash, Sim, SimOptions};
@@ -199,6 +201,33 @@ fn every_change_by_a_user_clears_the_set_id_bits() {
     volume.open_with("/b", options.create(true).mode(0o600)).unwrap();
     let made = inode(&volume, "/b");
     assert_eq!((made.user, made.group), (1000, 100));
+}
+
+#[test]
+fn what_a_program_makes_belongs_to_its_user() {
+    let make = || {
+        let machine = Machine::new();
+        let volume = machine.volume();
+        volume.write("/file", "").unwrap();
+        volume.create_dir("/directory").unwrap();
+        volume.symlink("file", "/link").unwrap();
+        ["/", "/file", "/directory", "/link"].map(|path| {
+            let made = volume.symlink_metadata(path).unwrap();
+            (made.uid(), made.gid())
+        })
+    };
+    let own = (geteuid().as_raw(), getegid().as_raw());
+    assert_eq!(make(), [own; 4]);
+    if !geteuid().is_root() {
+        return println!("not exercised: a thread of another user, which root begins");
+    }
+    let of_another = std::thread::spawn(move || {
+        let (user, group) = (Uid::from_raw(1234), Gid::from_raw(1235));
+        set_thread_res_gid(group, group, group).unwrap();
+        set_thread_res_uid(user, user, user).unwrap();
+        make()
+    });
+    assert_eq!(of_another.join().unwrap(), [(1234, 1235); 4]);
 }
 
 #[test]

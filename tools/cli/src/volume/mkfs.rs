@@ -99,9 +99,7 @@ fn create(arguments: &Arguments) -> Result<u8, Error> {
     let path = Path::new(&target);
     let shown = for_message(path);
     let blocks = arguments.size.map(|size| size / arguments.block_size);
-    let (user, group) = (rustix::process::geteuid(), rustix::process::getegid());
-    let mut options =
-        FormatOptions::new().label(&arguments.label).root_owner(user.as_raw(), group.as_raw());
+    let mut options = FormatOptions::new().label(&arguments.label);
     if let Some(size) = arguments.size {
         options = options.size(size / arguments.block_size * arguments.block_size);
     }

@@ -230,9 +230,13 @@ impl Words {
                     _,
                 ) => {}
                 _ if name.starts_with("x-") => {}
+                ("sync" | "dirsync" | "discard", _) => {
+                    let what = "a mount does not do this; changes are durable after fsync, or after commit=SECONDS";
+                    return Err(Error::input(format!("-o {word}: {what}")));
+                }
                 _ => {
                     let what = "the options are ro, allow_other, noatime, noexec, commit=SECONDS, cache=kernel|volume|none, \
-                                writeback, io_uring=on|off and spin=on|off";
+                                writeback, io_uring=on|off, spin=on|off, and for root suid and dev";
                     return Err(Error::input(format!("-o {word}: {what}")));
                 }
             }

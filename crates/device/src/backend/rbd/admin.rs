@@ -52,9 +52,10 @@ impl RbdAdmin {
     /// As [`Rbd::open`](super::Rbd::open); `InvalidInput` if the image is larger than that.
     pub fn enlarge(&self, bytes: u64) -> io::Result<()> {
         let target = self.target.clone();
-        within_timeout(&self.target, move |library, _| {
+        within_timeout(&self.target, move |library, is_over| {
             let cluster = target.connect(library, false)?;
             let image = target.open_image(&cluster, OpenMode::ReadWrite)?;
+            is_over.require_wanted(&target)?;
             image.enlarge(bytes).map_err(|errno| match errno {
                 Errno::INVAL => target.refuse(
                     ErrorKind::InvalidInput,
@@ -100,8 +101,10 @@ impl RbdAdmin {
         work: impl FnOnce(&RbdTarget, &Arc<Cluster>) -> io::Result<T> + Send + 'static,
     ) -> io::Result<T> {
         let target = self.target.clone();
-        within_timeout(&self.target, move |library, _| {
-            work(&target, &target.connect(library, false)?)
+        within_timeout(&self.target, move |library, is_over| {
+            let cluster = target.connect(library, false)?;
+            is_over.require_wanted(&target)?;
+            work(&target, &cluster)
         })
     }
 }

@@ -26,7 +26,7 @@ impl IsOver {
     /// Ends abandoned work before it changes a lock.
     pub(super) fn require_wanted(&self, target: &RbdTarget) -> io::Result<()> {
         match self.0.load(Ordering::Relaxed) {
-            true => Err(target.refuse(ErrorKind::TimedOut, "the opening was abandoned".into())),
+            true => Err(target.refuse(ErrorKind::TimedOut, "it was abandoned".into())),
             false => Ok(()),
         }
     }

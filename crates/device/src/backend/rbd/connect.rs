@@ -9,19 +9,20 @@ use uringfs_rbd::{Cluster, ConnectError, ConnectOptions, Image, Library, OpenErr
 use super::target::{ImageCache, RbdTarget};
 
 impl RbdTarget {
-    /// Connects. Only requests of a writer time out.
+    /// Connects. Only requests of a writer time out, and commands to the monitors: what is abandoned must not be executed later.
     pub(super) fn connect(&self, library: Library, writes: bool) -> io::Result<Arc<Cluster>> {
         let RbdTarget { config, client, cache, timeout, request_timeout, .. } = self;
         let cache = if *cache == ImageCache::On { "true" } else { "false" };
         let request_timeout = request_timeout.filter(|_| writes).unwrap_or_default();
         let request_timeout = request_timeout.as_secs().to_string();
+        let command_timeout = timeout.as_secs().max(1).to_string();
         // What is durable says librbd's own cache alone, and only requests of this device's own wish time out.
         let settings = [
             ("rbd_cache", cache),
             ("rbd_plugins", ""),
             ("rbd_persistent_cache_mode", "disabled"),
             ("rados_osd_op_timeout", &request_timeout),
-            ("rados_mon_op_timeout", "0"),
+            ("rados_mon_op_timeout", &command_timeout),
         ];
         let settings = settings.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
         let options = ConnectOptions {

@@ -124,14 +124,8 @@ impl Backend for Rbd {
         self.queues.perform_each(requests, create, ended);
     }
 
-    /// A failure leaves the lock to the next writer, which finds that the process has ended, or has closed the image.
     fn release(&self) {
-        let opened = &self.opened;
-        let has_lock =
-            !opened.geometry.read_only && !opened.is_lost() && opened.generation().is_some();
-        if has_lock && !opened.fork.is_forked() {
-            let _ = opened.instance().image().release_lock();
-        }
+        self.opened.release();
     }
 
     /// `None` if the process has no descriptors left. The reactor then uses a queue that calls [`Self::perform`].

@@ -131,7 +131,8 @@ impl Opening<'_> {
             }
         };
         self.is_over.require_wanted(self.target)?;
-        self.forget_older_entry(cluster, &owner, life)?;
+        let life = self.forget_older_entry(cluster, &owner, life)?;
+        self.is_over.require_wanted(self.target)?;
         cluster.blocklist(&owner.address, life).map_err(|errno| match errno {
             Errno::ACCESS | Errno::PERM => self.refuse(
                 ErrorKind::PermissionDenied,
@@ -139,6 +140,7 @@ impl Opening<'_> {
             ),
             errno => self.failed("shutting the owner of the image out", errno),
         })?;
+        self.is_over.require_wanted(self.target)?;
         match image.break_lock(&owner.address) {
             // Gone by itself.
             Ok(()) | Err(Errno::NOENT) => {
@@ -173,31 +175,37 @@ impl Opening<'_> {
         ))
     }
 
-    /// Removes an entry of the owner on the blocklist that ends earlier, and would keep its time.
+    /// Removes an entry of the owner on the blocklist that ends earlier, and would keep its time. Returns for how long the owner
+    /// is to be shut out: for as long as that entry is there, if this client may not remove it and that is long enough.
     fn forget_older_entry(
         &self,
         cluster: &Cluster,
         owner: &Owner,
         life: Duration,
-    ) -> io::Result<()> {
-        let ends = SystemTime::now() + life;
+    ) -> io::Result<Duration> {
+        let now = SystemTime::now();
         let is_older = |entry: &BlocklistEntry| {
-            entry.address == owner.address && entry.ends().is_none_or(|found| found < ends)
+            entry.address == owner.address && entry.ends().is_none_or(|found| found < now + life)
         };
-        // A client that may not see the list may add to it nevertheless.
-        if !cluster.blocklisted().is_ok_and(|all| all.iter().any(is_older)) {
-            return Ok(());
-        }
+        let all = match cluster.blocklisted() {
+            // A client that may not see the list may add to it nevertheless.
+            Err(Errno::ACCESS | Errno::PERM) => Vec::new(),
+            all => all.map_err(|errno| self.target.explain_blocklist(errno))?,
+        };
+        let Some(older) = all.into_iter().find(is_older) else { return Ok(life) };
+        let left = older.ends().and_then(|ends| ends.duration_since(now).ok()).unwrap_or_default();
         let address = &owner.address;
-        cluster.remove_from_blocklist(address).map_err(|errno| {
-            self.refuse(
+        match cluster.remove_from_blocklist(address) {
+            Ok(()) => Ok(life),
+            Err(Errno::ACCESS | Errno::PERM) if self.require_life(left, owner).is_ok() => Ok(left),
+            Err(errno) => Err(self.refuse(
                 errno.kind(),
                 format!(
                     "{owner} is on the blocklist already, and the client may not change its entry ({errno}); \
                      run `ceph osd blocklist rm {address}`, and try again"
                 ),
-            )
-        })
+            )),
+        }
     }
 
     fn begin_lease(&self, time: Duration) -> io::Result<Lease> {
@@ -247,11 +255,7 @@ impl Opening<'_> {
                 ),
             ));
         }
-        // The configuration of the image or of its pool may say something else than this client.
-        let cache = image
-            .setting("rbd_cache")
-            .map_err(|errno| self.failed("asking for its cache", errno))?;
-        let has_cache = cache != "false";
+        let has_cache = has_cache(self.target, image)?;
         let whole = object_size.min(stripe_unit).min(MAX_TRANSFER);
         let granularity = image.setting("rbd_discard_granularity_bytes").ok();
         let granularity = granularity.and_then(|bytes| bytes.parse::<u32>().ok());
@@ -279,6 +283,36 @@ impl Opening<'_> {
 
     fn failed(&self, what: &str, errno: Errno) -> io::Error {
         self.target.failed(what, errno)
+    }
+}
+
+/// Whether librbd has a cache for an image: the configuration of the image or of its pool may say something else than this
+/// client.
+///
+/// # Errors
+/// The cache is one that loses acknowledged writes: of a client that is replaced by another one, or of this machine alone.
+pub(super) fn has_cache(target: &RbdTarget, image: &Image) -> io::Result<bool> {
+    let setting = image.setting("rbd_cache");
+    let cache = setting.map_err(|errno| target.failed("asking for its cache", errno))? != "false";
+    if cache && target.request_timeout.is_some() {
+        return Err(target.refuse(
+            ErrorKind::Unsupported,
+            "the configuration of the image or of its pool turns rbd_cache on, and what is in a cache would be lost by request-timeout; \
+             leave request-timeout out, or run `rbd config pool remove POOL rbd_cache` and the same for the image"
+                .into(),
+        ));
+    }
+    // Older libraries have none.
+    let persistent = image.setting("rbd_persistent_cache_mode").unwrap_or_default();
+    match persistent.as_str() {
+        "" | "disabled" => Ok(cache),
+        mode => Err(target.refuse(
+            ErrorKind::Unsupported,
+            format!(
+                "the configuration of the image or of its pool has rbd_persistent_cache_mode={mode}: acknowledged writes would be \
+                 on this machine alone; run `rbd config pool set POOL rbd_persistent_cache_mode disabled`, or the same for the image"
+            ),
+        )),
     }
 }
 

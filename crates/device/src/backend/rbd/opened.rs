@@ -43,6 +43,10 @@ pub(super) struct OpenedImage {
     pub(super) renewals: Mutex<Renewals>,
     /// Another client has taken the image.
     is_lost: AtomicBool,
+    /// The device has been dropped.
+    is_released: AtomicBool,
+    /// The lock has been given back.
+    has_no_lock: AtomicBool,
     /// The client from which it was taken when it was opened, in words.
     pub(super) taken: Option<String>,
     /// Ends after the instance.
@@ -69,6 +73,8 @@ impl OpenedImage {
             wakers: Mutex::default(),
             renewals: Mutex::default(),
             is_lost: AtomicBool::new(false),
+            is_released: AtomicBool::new(false),
+            has_no_lock: AtomicBool::new(false),
             taken,
             _lease: lease,
         }
@@ -122,6 +128,30 @@ impl OpenedImage {
         if self.generation().is_none() {
             wakers.push(waker);
         }
+    }
+
+    /// Gives the lock back as soon as no queue has requests: the device has been dropped.
+    pub(super) fn release(&self) {
+        self.is_released.store(true, Ordering::Relaxed);
+        self.release_if_idle();
+    }
+
+    /// Gives the lock back if the device has been dropped, and no queue has requests. A failure leaves the lock to the next
+    /// writer, which finds that the process has ended, or has closed the image.
+    pub(super) fn release_if_idle(&self) {
+        let has_lock = self.is_released()
+            && !self.geometry.read_only
+            && !self.is_lost()
+            && self.generation().is_some()
+            && self.waits.oldest().is_none();
+        if has_lock && !self.fork.is_forked() && !self.has_no_lock.swap(true, Ordering::Relaxed) {
+            let _ = self.instance().image().release_lock();
+        }
+    }
+
+    /// Whether the device has been dropped.
+    pub(super) fn is_released(&self) -> bool {
+        self.is_released.load(Ordering::Relaxed)
     }
 
     /// Whether another client has taken the image.

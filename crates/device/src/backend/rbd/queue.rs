@@ -36,7 +36,7 @@ struct Received {
     outstanding: usize,
     /// Requests that the next instance executes again, with their numbers among the waits. They cannot be cancelled: what was
     /// executed of them is unknown.
-    again: Vec<(Request, u64)>,
+    again: Vec<(Request, usize)>,
     waits: Waits,
 }
 
@@ -48,7 +48,7 @@ struct InFlight {
     /// Of the instance that has it.
     generation: u64,
     /// Its number among the waits.
-    number: u64,
+    number: usize,
 }
 
 impl RbdQueue {
@@ -101,7 +101,7 @@ impl RbdQueue {
     }
 
     /// Gives a request to the instance. One with a number has had one before.
-    fn submit_one(&mut self, request: Request, number: Option<u64>, has_instance: bool) {
+    fn submit_one(&mut self, request: Request, number: Option<usize>, has_instance: bool) {
         let received = self.received.get_mut();
         let ended = match number {
             // It cannot be cancelled.
@@ -201,7 +201,7 @@ fn op(request: &Request) -> RbdOp {
 }
 
 /// Takes the memory out of a request. Of memory that others change librbd gets a copy.
-fn take_memory(mut request: Request, generation: u64, number: u64) -> (Memory, InFlight) {
+fn take_memory(mut request: Request, generation: u64, number: usize) -> (Memory, InFlight) {
     let length = request.length();
     let copy = request.payload.is_shared().then(|| {
         let mut copy = Buffer::zeroed(length as usize);
@@ -260,7 +260,11 @@ impl Queue for RbdQueue {
                 self.submit_pushed();
             }
         }
-        self.received.get_mut().ended.pop_front()
+        let ended = self.received.get_mut().ended.pop_front();
+        if ended.is_none() && self.opened.is_released() {
+            self.opened.release_if_idle();
+        }
+        ended
     }
 
     fn in_flight(&self) -> usize {

@@ -8,19 +8,22 @@ use std::io::{self, ErrorKind};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Weak};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use uringfs_errno::Errno;
 use uringfs_rbd::{BlocklistEntry, Cluster, Library, OpenMode};
 
 use super::instance::Instance;
-use super::open::watch_size;
+use super::open::{has_cache, watch_size};
 use super::opened::OpenedImage;
 use super::owner::Owner;
 use super::target::{DEFAULT_LIFE, RbdTarget};
 
 /// The longest time between two attempts.
 const MAX_PAUSE: Duration = Duration::from_secs(5);
+
+/// How long another client may have the lock before it counts as a writer.
+const FOREIGN_PATIENCE: Duration = Duration::from_secs(60);
 
 /// What is to become of a request that has failed.
 pub(super) enum Fate {
@@ -36,7 +39,7 @@ pub(super) fn fate(opened: &Arc<OpenedImage>, generation: u64, errno: Errno) -> 
     if opened.geometry.read_only {
         return Fate::Ended(errno);
     }
-    let times_out = opened.target.request_timeout.is_some();
+    let times_out = opened.target.request_timeout.is_some() && !opened.is_released();
     match errno {
         // The blocklist has it: by a renewal, or by a client that has taken the image.
         Errno::SHUTDOWN if opened.generation() != Some(generation) => Fate::Again,
@@ -122,6 +125,8 @@ struct Renewal {
     listed: Vec<String>,
     /// It may have broken the lock, so that a free one does not mean that another client has had it.
     has_broken: bool,
+    /// Since when a client that is none of these has had the lock.
+    foreign_since: Option<Instant>,
 }
 
 impl Renewal {
@@ -134,6 +139,7 @@ impl Renewal {
             own: old.address.clone().into_iter().collect(),
             listed: Vec::new(),
             has_broken: false,
+            foreign_since: None,
         }
     }
 
@@ -159,9 +165,14 @@ impl Renewal {
         match owner {
             None if !self.has_broken => return Err(Failure::Lost),
             None => {}
-            // It may have the lock only for a moment, as for a resize or a snapshot. Otherwise the lock is free afterwards.
+            // It may have the lock only for a moment, as for a resize or a snapshot. Otherwise the lock is free afterwards. Once
+            // this device has broken the lock, it would not notice that.
             Some(owner) if !self.own.contains(&owner) => {
-                return Err(failed("the lock", Errno::BUSY));
+                let since = *self.foreign_since.get_or_insert_with(Instant::now);
+                return Err(match self.has_broken || since.elapsed() > FOREIGN_PATIENCE {
+                    true => Failure::Lost,
+                    false => failed("the lock", Errno::BUSY),
+                });
             }
             Some(owner) => {
                 require_wanted()?;
@@ -177,6 +188,8 @@ impl Renewal {
                 image = target.open_image(&cluster, OpenMode::ReadWrite)?;
             }
         }
+        // What is in a cache would be lost with this instance: see the parser of the target.
+        has_cache(&target, &image)?;
         require_wanted()?;
         // Whether it has the lock after a failure is unknown.
         self.own.push(cluster.address().map_err(|errno| failed("asking for its address", errno))?);

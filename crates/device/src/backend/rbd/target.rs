@@ -226,7 +226,7 @@ fn parse_rest(rest: &str) -> Result<RbdTarget, String> {
         match key {
             "conf" => {
                 let path = decode(value)?;
-                if path.is_empty() || path.contains(&0) {
+                if path.is_empty() || path.iter().any(u8::is_ascii_control) {
                     return Err("'conf' is not the path of a configuration file".into());
                 }
                 target.config = Some(OsStr::from_bytes(&path).into());
@@ -317,8 +317,10 @@ fn life(text: &str) -> Result<Duration, String> {
 /// A part of the name.
 fn part(text: &str, what: &str) -> Result<String, String> {
     let decoded = decode_text(text)?;
-    match decoded.is_empty() || decoded.contains('\0') {
-        true => Err(format!("the {what} is missing, or contains a NUL; write rbd:POOL/IMAGE")),
+    match decoded.is_empty() || decoded.contains(char::is_control) {
+        true => Err(format!(
+            "the {what} is missing, or contains a control character; write rbd:POOL/IMAGE"
+        )),
         false => Ok(decoded),
     }
 }

@@ -1,6 +1,6 @@
 //! For how long requests have been waiting for the cluster.
 
-use std::collections::VecDeque;
+use std::mem;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Weak};
 use std::time::{Duration, Instant};
@@ -10,38 +10,42 @@ use parking_lot::Mutex;
 /// When the first device was opened.
 static BASE: LazyLock<Instant> = LazyLock::new(Instant::now);
 
-/// The requests of a queue, in the order in which they have begun.
+/// The requests of a queue.
 pub(super) struct Waits {
-    /// When each has begun, in nanoseconds since [`BASE`]; 0 if it has ended.
-    begun: VecDeque<u64>,
-    /// The number of the first of them.
-    first: u64,
-    /// When the first of them has begun; 0 if there is none. Only this queue writes it.
+    /// When each has begun, in nanoseconds since [`BASE`], by its number; 0 for a number that is free.
+    begun: Vec<u64>,
+    free: Vec<usize>,
+    /// When the oldest of them has begun; 0 if there is none. Only this queue writes it.
     oldest: Arc<AtomicU64>,
 }
 
 impl Waits {
     /// Notes a request that begins. Returns its number.
-    pub(super) fn begin(&mut self) -> u64 {
+    pub(super) fn begin(&mut self) -> usize {
         let now = now();
-        if self.begun.is_empty() {
+        if self.free.len() == self.begun.len() {
             self.oldest.store(now, Ordering::Relaxed);
         }
-        self.begun.push_back(now);
-        self.first + self.begun.len() as u64 - 1
+        match self.free.pop() {
+            Some(number) => {
+                self.begun[number] = now;
+                number
+            }
+            None => {
+                self.begun.push(now);
+                self.begun.len() - 1
+            }
+        }
     }
 
     /// Notes that the request of this number has ended.
-    pub(super) fn end(&mut self, number: u64) {
-        self.begun[(number - self.first) as usize] = 0;
-        if number != self.first {
-            return;
+    pub(super) fn end(&mut self, number: usize) {
+        let begun = mem::take(&mut self.begun[number]);
+        self.free.push(number);
+        if begun == self.oldest.load(Ordering::Relaxed) {
+            let left = self.begun.iter().copied().filter(|begun| *begun > 0);
+            self.oldest.store(left.min().unwrap_or(0), Ordering::Relaxed);
         }
-        while self.begun.front() == Some(&0) {
-            self.begun.pop_front();
-            self.first += 1;
-        }
-        self.oldest.store(self.begun.front().copied().unwrap_or(0), Ordering::Relaxed);
     }
 }
 
@@ -56,7 +60,7 @@ impl AllWaits {
         let mut all = self.0.lock();
         all.retain(|queue| queue.strong_count() > 0);
         all.push(Arc::downgrade(&oldest));
-        Waits { begun: VecDeque::new(), first: 0, oldest }
+        Waits { begun: Vec::new(), free: Vec::new(), oldest }
     }
 
     /// For how long the oldest request has been waiting.
@@ -95,8 +99,14 @@ mod tests {
         one.end(fourth);
         other.end(third);
         assert_eq!(all.oldest(), None);
-        let fifth = one.begin();
-        assert!(all.oldest().is_some() && fifth > fourth);
+        // Behind one that does not end, numbers are used again.
+        one.begin();
+        assert!((0..1000).all(|_| {
+            let number = one.begin();
+            one.end(number);
+            number < 3
+        }));
+        assert!(all.oldest().is_some());
         drop(one);
         assert_eq!(all.oldest(), None);
     }
