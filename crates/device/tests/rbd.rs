@@ -127,6 +127,63 @@ struct Writer {
 
 const WRITER_TARGET: &str = "URINGFS_TEST_RBD_TARGET";
 
+#[test]
+fn requests_in_flight_at_the_drop_of_their_device_end_well() {
+    let cluster = CephCluster::get();
+    let image = cluster.image(16 << 20);
+    let mut tested = TestQueue::own(image.open(Access::ReadWrite));
+    for part in 0..8 {
+        let request = tested.request(Op::Write, part << 20, buffer(1 << 20, 0xaa), part);
+        tested.queue.push(request).unwrap();
+    }
+    tested.queue.submit().unwrap();
+    // A reactor has more of them than its queue.
+    let later: Vec<_> = (8..12)
+        .map(|part| tested.request(Op::Write, part << 20, buffer(1 << 20, 0xaa), part))
+        .collect();
+    let TestQueue { device, mut queue, .. } = tested;
+    drop(device);
+    later.into_iter().for_each(|request| queue.push(request).unwrap());
+    queue.submit().unwrap();
+    let mut ended = 0;
+    while ended < 12 || queue.reap().is_some() {
+        match queue.reap() {
+            Some(step) => {
+                assert_eq!(step.result, Ok(1 << 20));
+                ended += 1;
+            }
+            None => {
+                if let Ready::Readable(event) = queue.ready() {
+                    let _ = poll_in(event, Duration::from_millis(100));
+                }
+            }
+        }
+    }
+    let backend = Rbd::open(&image.target(), Access::ReadWrite).unwrap();
+    assert_eq!(backend.notice(), None);
+    let mut next = TestQueue::own(Device::new(backend).unwrap());
+    assert!(next.read(0, 12 << 20) == [0xaa; 12 << 20]);
+}
+
+#[test]
+fn caches_that_the_configuration_of_an_image_turns_on_are_known_or_refused() {
+    let cluster = CephCluster::get();
+    let image = cluster.image(4 << 20);
+    let set = |name, value| {
+        drop(cluster.command(&["rbd", "config", "image", "set", &image.name, name, value]))
+    };
+    set("rbd_cache", "true");
+    assert!(image.open(Access::ReadWrite).geometry().volatile_cache);
+    let target = image.target_with("", "&request-timeout=60");
+    let (kind, text) = refusal(&target, Access::ReadWrite);
+    assert!(kind == ErrorKind::Unsupported && text.contains("turns rbd_cache on"), "{text}");
+    set("rbd_cache", "false");
+    assert!(!image.open(Access::ReadWrite).geometry().volatile_cache);
+    set("rbd_persistent_cache_mode", "ssd");
+    let (kind, text) = refusal(&image.target(), Access::ReadWrite);
+    assert!(kind == ErrorKind::Unsupported && text.contains("on this machine alone"), "{text}");
+}
+
 const OWN_NETWORK: &str = "URINGFS_TEST_RBD_NETWORK";
 
 const ENDING_TARGET: &str = "URINGFS_TEST_RBD_ENDING_TARGET";
