@@ -140,6 +140,7 @@ impl Cluster {
             (functions.rados_create)(&mut raw, name.as_ref().map_or(ptr::null(), |it| it.as_ptr()))
         };
         check(created).map_err(configuration)?;
+        exit::note_open();
         // From now on its drop ends the instance.
         let cluster = Cluster { raw, functions, process: std::process::id() };
         cluster.configure(options)?;
@@ -301,8 +302,11 @@ impl Cluster {
 impl Drop for Cluster {
     fn drop(&mut self) {
         if !self.is_forked() {
-            // SAFETY: nothing uses the instance any more: images keep it.
-            exit::close(|| unsafe { (self.functions.rados_shutdown)(self.raw) });
+            exit::close(|| {
+                // SAFETY: nothing uses the instance any more: images keep it.
+                unsafe { (self.functions.rados_shutdown)(self.raw) };
+                exit::note_closed();
+            });
         }
     }
 }

@@ -1,9 +1,11 @@
-//! The end of the process. The library's destructors run then, also while another thread still closes an image, which they
-//! would crash. So the process waits for what is being closed, and nothing is closed after that: the cluster forgets a
-//! client that has gone.
+//! The end of the process. The library's destructors run then, beside its own threads, and these would use what is destroyed. So
+//! a process that ends waits for what is being closed. If it leaves a client instance open, it ends without destructors: the
+//! cluster forgets a client that has gone.
 
+use std::ffi::{c_int, c_void};
 use std::mem;
 use std::process;
+use std::ptr;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -11,24 +13,43 @@ use std::time::Duration;
 /// How long a process that ends waits for a cluster that does not answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-static CLOSINGS: Closings = Closings::new();
+/// How often the handler is registered. After so many connections and images the library has made all that it makes once.
+const MAX_REGISTRATIONS: u32 = 16;
+
+static INSTANCES: Instances = Instances::new();
 
 /// The process that has registered the handler.
 static PROCESS: AtomicU32 = AtomicU32::new(0);
 
-/// What threads are closing.
-struct Closings {
+/// What the library has open.
+struct Instances {
     state: Mutex<State>,
-    ended: Condvar,
+    closed: Condvar,
 }
 
 struct State {
-    in_progress: usize,
+    /// The client instances.
+    open: usize,
+    /// What threads are closing.
+    closing: usize,
     process_ends: bool,
 }
 
-/// How often the handler is registered. After so many connections and images the library has made all that it makes once.
-const MAX_REGISTRATIONS: u32 = 16;
+unsafe extern "C" {
+    /// As atexit(3). The function gets the status.
+    fn on_exit(function: extern "C" fn(c_int, *mut c_void), argument: *mut c_void) -> c_int;
+}
+
+/// Counts a client instance that is open.
+pub(crate) fn note_open() {
+    INSTANCES.lock().open += 1;
+    guard();
+}
+
+/// Counts one that is closed.
+pub(crate) fn note_closed() {
+    INSTANCES.lock().open -= 1;
+}
 
 /// Registers the handler of the end once more. That which is registered last runs first: before the destructors of all that
 /// the library has made until now.
@@ -36,27 +57,31 @@ pub(crate) fn guard() {
     static REGISTRATIONS: AtomicU32 = AtomicU32::new(0);
     PROCESS.store(process::id(), Ordering::Relaxed);
     if REGISTRATIONS.fetch_add(1, Ordering::Relaxed) < MAX_REGISTRATIONS {
-        // SAFETY: the function takes no arguments, and stays in memory.
-        unsafe { libc::atexit(at_exit) };
+        // SAFETY: the function stays in memory, and ignores its argument.
+        unsafe { on_exit(at_exit, ptr::null_mut()) };
     }
 }
 
 /// Closes something, unless the process is ending: then it is left as it is, with what the closure owns.
 pub(crate) fn close(close: impl FnOnce()) {
-    CLOSINGS.close(close);
+    INSTANCES.close(close);
 }
 
-extern "C" fn at_exit() {
-    // The child of a fork has no thread that would end what its parent was closing.
-    if PROCESS.load(Ordering::Relaxed) == process::id() {
-        CLOSINGS.end(PATIENCE);
+extern "C" fn at_exit(status: c_int, _: *mut c_void) {
+    // The child of a fork has none of the library's threads, and none that would end what its parent was closing.
+    if PROCESS.load(Ordering::Relaxed) != process::id() || INSTANCES.end(PATIENCE) {
+        return;
     }
+    // SAFETY: null means all streams.
+    unsafe { libc::fflush(ptr::null_mut()) };
+    // SAFETY: it does not return.
+    unsafe { libc::_exit(status) };
 }
 
-impl Closings {
-    const fn new() -> Closings {
-        let state = State { in_progress: 0, process_ends: false };
-        Closings { state: Mutex::new(state), ended: Condvar::new() }
+impl Instances {
+    const fn new() -> Instances {
+        let state = State { open: 0, closing: 0, process_ends: false };
+        Instances { state: Mutex::new(state), closed: Condvar::new() }
     }
 
     fn close(&self, close: impl FnOnce()) {
@@ -66,18 +91,21 @@ impl Closings {
                 mem::forget(close);
                 return;
             }
-            state.in_progress += 1;
+            state.closing += 1;
         }
         close();
-        self.lock().in_progress -= 1;
-        self.ended.notify_all();
+        self.lock().closing -= 1;
+        self.closed.notify_all();
     }
 
-    fn end(&self, patience: Duration) {
+    /// Waits for what is being closed, but not for ever; from now on nothing is closed. Whether nothing is open then.
+    fn end(&self, patience: Duration) -> bool {
         let mut state = self.lock();
         state.process_ends = true;
-        let is_busy = |state: &mut State| state.in_progress > 0;
-        drop(self.ended.wait_timeout_while(state, patience, is_busy));
+        let is_busy = |state: &mut State| state.closing > 0;
+        let waited = self.closed.wait_timeout_while(state, patience, is_busy);
+        let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        state.open == 0 && state.closing == 0
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -94,11 +122,12 @@ mod tests {
 
     #[test]
     fn a_process_that_ends_waits_for_what_is_being_closed_and_nothing_is_closed_after_that() {
-        let (closings, begun, end) = (Closings::new(), Barrier::new(2), Barrier::new(2));
+        let (instances, begun, end) = (Instances::new(), Barrier::new(2), Barrier::new(2));
+        instances.lock().open = 1;
         let mut closed = false;
         thread::scope(|scope| {
             scope.spawn(|| {
-                closings.close(|| {
+                instances.close(|| {
                     begun.wait();
                     end.wait();
                     closed = true;
@@ -106,12 +135,13 @@ mod tests {
             });
             begun.wait();
             // It does not wait for ever.
-            closings.end(Duration::ZERO);
+            assert!(!instances.end(Duration::ZERO));
             end.wait();
-            closings.end(Duration::from_secs(600));
-            assert_eq!(closings.lock().in_progress, 0);
+            assert!(!instances.end(Duration::from_secs(600)), "one is open");
+            instances.lock().open = 0;
+            assert!(instances.end(Duration::from_secs(600)));
         });
         assert!(closed);
-        closings.close(|| panic!("closed after the end"));
+        instances.close(|| panic!("closed after the end"));
     }
 }
