@@ -339,7 +339,7 @@ fn a_write_that_times_out_is_executed_by_a_new_client_before_it_ends() {
     let first = address(&device);
     let mut tested = TestQueue::own(device);
     let written = |byte: u8| [vec![byte; 64 << 10], vec![0xaa; 448 << 10]].concat();
-    // The cluster counts on the daemon until it is told otherwise.
+    // The monitor does not mark the stopped daemon as down by itself.
     cluster.command(&["ceph", "osd", "set", "nodown"]);
     // To all objects, some of which have their first copy on this daemon.
     cluster.signal(0, Signal::STOP);

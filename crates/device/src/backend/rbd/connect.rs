@@ -16,7 +16,7 @@ impl RbdTarget {
         let request_timeout = request_timeout.filter(|_| writes).unwrap_or_default();
         let request_timeout = request_timeout.as_secs().to_string();
         let command_timeout = timeout.as_secs().max(1).to_string();
-        // What is durable says librbd's own cache alone, and only requests of this device's own wish time out.
+        // Only librbd's own cache decides what is durable, and requests time out only if this device asks for it.
         let settings = [
             ("rbd_cache", cache),
             ("rbd_plugins", ""),

@@ -238,6 +238,15 @@ fn give_memory_back(in_flight: InFlight, memory: Memory, moved: u32) -> Request 
     request
 }
 
+impl Drop for RbdQueue {
+    /// A reactor may drop it right after its last request.
+    fn drop(&mut self) {
+        if self.opened.is_released() {
+            self.opened.release_if_idle();
+        }
+    }
+}
+
 impl Queue for RbdQueue {
     fn push(&mut self, request: Request) -> Result<(), Request> {
         if self.in_flight() >= self.depth {
