@@ -448,9 +448,14 @@ fn its_network_is_cut() {
             let request = tested.request(Op::Write, part << 20, buffer(64 << 10, 0xbb), part);
             tested.queue.push(request).unwrap();
         }
+        tested.queue.submit().unwrap();
+        (image, tested)
+    });
+    // The storage daemon gives up its watcher of an image after 30 seconds, and librbd has to take the lock again.
+    let images = images.map(|(image, mut tested)| {
         let mut ended = Vec::new();
         let until = Instant::now() + Duration::from_secs(600);
-        while tested.device.oldest_request().is_none_or(|age| age < Duration::from_secs(6)) {
+        while tested.device.oldest_request().is_none_or(|age| age < Duration::from_secs(40)) {
             assert!(Instant::now() < until, "requests wait for nothing");
             tested.queue.submit().unwrap();
             if let Ready::Readable(event) = tested.queue.ready() {
