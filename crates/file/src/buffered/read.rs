@@ -102,7 +102,7 @@ pub(crate) fn read_now(
     let mut done = 0;
     while done < into.length() {
         let at = offset.checked_add(done as u64)?;
-        let size = handle.size();
+        let size = cache.settled_size(|| handle.size());
         let (folios, index) = (cache.file_folios(), at / FOLIO);
         let found = match lookup {
             LookupKind::Lockless => folios.lookup_lockless(index),
@@ -112,7 +112,7 @@ pub(crate) fn read_now(
             },
         };
         let Some(found) = found else {
-            return (at >= handle.size()).then_some(done);
+            return (at >= size).then_some(done);
         };
         if found.has_readahead_marker() {
             return None;
@@ -244,7 +244,7 @@ async fn read_all(
     let length = payload.length();
     let mut one_folio_only = false;
     while *done < length {
-        let size = handle.size();
+        let size = cache.settled_size(|| handle.size());
         let Some(at) = offset.checked_add(*done).filter(|at| *at < size) else {
             break;
         };
@@ -278,9 +278,8 @@ async fn read_all(
                 };
                 let Some(waited) = waited else {
                     operation.count(Counter::CacheWaitTimeout);
-                    *done +=
-                        read_around_cache(operation, handle, payload, *done, at, length - *done)
-                            .await?;
+                    let range = at..size.min(at + (length - *done));
+                    *done += read_around_cache(operation, handle, payload, *done, range).await?;
                     continue;
                 };
                 operation.count(Counter::CacheRestarted);
@@ -309,9 +308,8 @@ async fn read_all(
                 let marker = window.marker.take_if(|mark| *mark < last);
                 let Ok(fills) = begin_fills(operation, file, cache, window, &(index..last)) else {
                     operation.count(Counter::CacheBypassed);
-                    *done +=
-                        read_around_cache(operation, handle, payload, *done, at, length - *done)
-                            .await?;
+                    let range = at..size.min(at + (length - *done));
+                    *done += read_around_cache(operation, handle, payload, *done, range).await?;
                     continue;
                 };
                 let filled =
@@ -500,17 +498,17 @@ async fn fill_from_device(
     result
 }
 
-/// Reads from the device past the cache, up to the end of a folio. The device has the bytes that the cache
-/// would have, and zeros beyond its own size.
+/// Reads the beginning of a range from the device, past the cache, up to the end of a folio. The range ends at the file's
+/// end as it was before. The device has the bytes that the cache would have, and zeros beyond its own size.
 async fn read_around_cache(
     operation: &Operation,
     handle: &FileHandle,
     payload: &mut Payload,
     done: u64,
-    at: u64,
-    length: u64,
+    range: Range<u64>,
 ) -> Result<u64, Errno> {
-    let end = (at / FOLIO * FOLIO + FOLIO).min(at + length);
+    let at = range.start;
+    let end = (at / FOLIO * FOLIO + FOLIO).min(range.end);
     let blocks = blocks_around(handle.block_mask + 1, at..end);
     let start = blocks.start;
     let mut bytes = match start < handle.map.size() {
@@ -519,6 +517,7 @@ async fn read_around_cache(
     };
     let there = handle.map.size().saturating_sub(start).min(bytes.len() as u64);
     bytes[there as usize..].fill(0);
+    // The file may have been truncated meanwhile.
     let count = (end - at).min(handle.size().saturating_sub(at));
     let skip = (at - start) as usize;
     payload.copy_from(done, &bytes[skip..skip + count as usize]);

@@ -69,7 +69,7 @@ impl SingleMiss {
         let handle = &*file.handle;
         let buffered_handle = handle.cache().expect("a buffered read has a cache");
         let cache = handle.file_cache(buffered_handle);
-        let size = handle.size();
+        let size = cache.settled_size(|| handle.size());
         let timing = cache.begin_timing(|| operation.now());
         let spec = RequestSpec { op: Op::Read, durability: Durability::Volatile, address };
         let request = operation.request(&handle.device_inner, spec, Payload::Buffer(fill.lend()));

@@ -51,7 +51,7 @@ async fn append_buffer(
                 Err(why) => match waiter.cancel() {
                     Some(buffer) => return (buffer, Err(why)),
                     // Too late to cancel.
-                    None => waiter.notified().await,
+                    None => operation.outside_epoch(waiter.notified()).await,
                 },
             };
             match wakeup {

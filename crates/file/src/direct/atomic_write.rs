@@ -86,9 +86,8 @@ async fn write_and_swap(
     if let Err(error) = written {
         return (buffer, Err(error));
     }
-    let replaced =
-        retry_for_space(operation, || map.swap_extents(range.clone(), &mut reserved, generation))
-            .await;
+    let mut swap = || map.swap_extents(range.clone(), &mut reserved, generation);
+    let replaced = retry_for_space(operation, || held.publish(handle, range.end, &mut swap)).await;
     drop(held);
     let length = range.end - range.start;
     let result = match replaced {

@@ -11,7 +11,7 @@ use crate::direct::write_guard::{WriteGuard, begin_write, prepare_write};
 use crate::io::bounce::{MAX_BOUNCE_BYTES, MAX_FILE_SIZE, blocks_around, is_aligned, merge_blocks};
 use crate::io::transfer::{part_durability, transfer};
 use crate::map::change_gate::ChangeGuard;
-use crate::map::mapping::{WriteKind, WriteOrigin};
+use crate::map::mapping::WriteKind;
 use crate::state::file::{File, FileHandle};
 use crate::writeback::sync::ensure_durable;
 
@@ -127,8 +127,7 @@ pub(crate) async fn write_locked(
         }
         issued = ended.durability;
         if let Ok(written) = result {
-            let written = offset..offset + written;
-            handle.map.mark_written(guard.kind, written, guard.generation, WriteOrigin::Direct);
+            guard.mark_written(handle, offset..offset + written);
         }
         (ended.payload, result)
     } else {
@@ -182,9 +181,10 @@ async fn write_bounced(
             let rest = || Buffer::copy_of(&written[(last - blocks.start) as usize..]);
             guard.leave_partial_block(last, if is_one { written } else { rest() });
         }
-        // Under the lock: otherwise the next writer would find the rest of a new block unwritten.
-        handle.map.mark_written(guard.kind, at..end, guard.generation, WriteOrigin::Direct);
         at = end;
     }
+    // Under the lock: otherwise the next writer would find the rest of a new block unwritten. All at once: an append that
+    // fails leaves no part of itself.
+    guard.mark_written(handle, range.clone());
     Ok(range.end - range.start)
 }

@@ -25,7 +25,7 @@ use crate::io::bounce::{MAX_FILE_SIZE, block_size_of, blocks_around, merge_zeros
 use crate::io::space_wait::{SpaceWait, allocate};
 use crate::map::change_gate::ChangeGuard;
 use crate::map::mapping::{
-    AllocOutcome, MappingState, SpaceReservation, TruncateGeneration, WriteKind,
+    AllocOutcome, MappingState, SpaceReservation, TruncateGeneration, WriteKind, WriteOrigin,
 };
 use crate::state::file::FileHandle;
 use crate::state::lock::{Exclusion, LockMode, PartialBlock, RangeGuard};
@@ -53,6 +53,13 @@ impl WriteGuard {
             range.leave_partial_block(PartialBlock { start, generation: self.generation, bytes });
         }
     }
+
+    /// Marks what the device has written, and extends the file to it.
+    pub(crate) fn mark_written(&self, handle: &FileHandle, written: Range<u64>) {
+        self.held.publish(handle, written.end, || {
+            handle.map.mark_written(self.kind, written, self.generation, WriteOrigin::Direct);
+        });
+    }
 }
 
 /// Locks, released in this order.
@@ -64,10 +71,26 @@ pub(crate) struct HeldLocks {
     _exclusion: Option<Exclusion>,
 }
 
+impl HeldLocks {
+    /// Publishes a change of the map that may extend the file to `end`. A reader that finds the new size in the page cache
+    /// finds the new bytes, too.
+    pub(crate) fn publish<T>(
+        &self,
+        handle: &FileHandle,
+        end: u64,
+        publish: impl FnOnce() -> T,
+    ) -> T {
+        match self.range.as_ref().and_then(RangeGuard::cache) {
+            Some(cache) if end > handle.map.size() => cache.grow(self.changed.clone(), publish),
+            _ => publish(),
+        }
+    }
+}
+
 impl Drop for HeldLocks {
     fn drop(&mut self) {
-        if let Some(range) = &self.range {
-            range.invalidate(self.changed.clone());
+        if let Some(cache) = self.range.as_ref().and_then(RangeGuard::cache) {
+            cache.invalidate(self.changed.clone());
         }
     }
 }

@@ -2,13 +2,18 @@
 //!
 //! From the first buffered use of a file, all its writers take range locks. So each writer knows when to remove
 //! what it has overwritten from the cache. This holds as long as the file is open.
+//!
+//! A folio has zeros beyond the end of the file. When a direct write extends the file, a reader must not find the new
+//! size and such a folio. So readers take the size from [`FileCache::settled_size`], which waits while [`FileCache::grow`]
+//! publishes the size and removes the folios.
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use uringfs_cache::{Cache, FOLIO, FileFolios};
 use uringfs_device::DeviceIndex;
+use uringfs_sync::Mutex;
+use uringfs_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::map::mapping::TruncateGeneration;
 
@@ -35,6 +40,9 @@ pub(crate) struct FileCache {
     fills: AtomicU64,
     /// Duration of a fill in nanoseconds, a moving average.
     fill_ns: AtomicU64,
+    /// A direct write extends the file at this moment, under the lock.
+    is_growing: AtomicBool,
+    growing: Mutex<()>,
 }
 
 impl FileCache {
@@ -45,6 +53,8 @@ impl FileCache {
             generation: AtomicU64::new(0),
             fills: AtomicU64::new(0),
             fill_ns: AtomicU64::new(MAX_FILL_TIME.as_nanos() as u64),
+            is_growing: AtomicBool::new(false),
+            growing: Mutex::new(()),
         }
     }
 
@@ -102,6 +112,36 @@ impl FileCache {
         self.generation.load(Ordering::Acquire)
     }
 
+    /// Publishes a larger size of the file, and removes the folios of a range, which the writer has changed.
+    pub(crate) fn grow<T>(&self, changed: Range<u64>, publish: impl FnOnce() -> T) -> T {
+        let _growing = self.growing.lock();
+        self.is_growing.store(true, Ordering::Relaxed);
+        // Also after a panic.
+        let _grown = Grown(&self.is_growing);
+        // Releases the store above.
+        let published = publish();
+        self.invalidate(changed);
+        published
+    }
+
+    /// The size, by a load that acquires it: folios that are looked up later are not older.
+    #[inline(always)]
+    pub(crate) fn settled_size(&self, size: impl Fn() -> u64) -> u64 {
+        loop {
+            let size = size();
+            if !self.is_growing.load(Ordering::Acquire) {
+                return size;
+            }
+            self.wait_until_grown();
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn wait_until_grown(&self) {
+        drop(self.growing.lock());
+    }
+
     /// Removes the dropbehind folios of a range that a handle has read. The last folio stays if the file continues
     /// in it: the rest may be read next.
     pub(crate) fn drop_behind(&self, range: Range<u64>, size: u64) {
@@ -117,6 +157,15 @@ impl FileCache {
     }
 }
 
+/// The end of [`FileCache::grow`].
+struct Grown<'c>(&'c AtomicBool);
+
+impl Drop for Grown<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
+    }
+}
+
 /// The folios that overlap a range of bytes.
 pub(crate) fn folios_around(range: &Range<u64>) -> Range<u64> {
     range.start / FOLIO..range.end.div_ceil(FOLIO)
@@ -125,4 +174,39 @@ pub(crate) fn folios_around(range: &Range<u64>) -> Range<u64> {
 /// The bytes of a range of folios.
 pub(crate) fn bytes_of(folios: &Range<u64>) -> Range<u64> {
     folios.start * FOLIO..folios.end.saturating_mul(FOLIO)
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use std::sync::Arc;
+
+    use loom::thread;
+    use uringfs_cache::Lookup;
+
+    use super::*;
+
+    fn device() -> DeviceIndex {
+        let device = uringfs_device::backend::null::Null::new(1 << 20);
+        uringfs_device::Device::new(device).unwrap().index()
+    }
+
+    #[test]
+    fn loom_a_reader_of_the_new_size_finds_no_folio_of_the_old_one() {
+        let device = device();
+        loom::model(move || {
+            let pages = Cache::new(2 * FOLIO);
+            let cache = Arc::new(FileCache::new(&pages, device));
+            let size = Arc::new(AtomicU64::new(100));
+            let fills = cache.file_folios().begin_fill(0..1, 0).unwrap();
+            fills.into_iter().for_each(|fill| fill.end(Ok(())));
+            let writer = thread::spawn({
+                let (cache, size) = (cache.clone(), size.clone());
+                move || cache.grow(100..150, || size.store(150, Ordering::Release))
+            });
+            let found = cache.settled_size(|| size.load(Ordering::Acquire));
+            let is_stale = matches!(cache.file_folios().lookup(0), Lookup::Found(_));
+            assert!(found == 100 || !is_stale, "the folio of the old size");
+            writer.join().unwrap();
+        });
+    }
 }

@@ -222,11 +222,9 @@ pub(crate) struct RangeGuard {
 }
 
 impl RangeGuard {
-    /// Removes the folios of these bytes from the page cache.
-    pub(crate) fn invalidate(&self, range: Range<u64>) {
-        if let Some(cached) = self.state.cache.get() {
-            cached.invalidate(range);
-        }
+    /// The file's folios, if it is in a cache.
+    pub(crate) fn cache(&self) -> Option<&FileCache> {
+        self.state.existing_cache()
     }
 
     /// The partial block of an earlier writer, if it overlaps the range and has not been written since.

@@ -6,8 +6,9 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::task::Poll;
 
 use uringfs_buffer::Buffer;
+use uringfs_cache::Cache;
 use uringfs_device::backend::null::Null;
-use uringfs_device::backend::sim::{Crash, Sim, SimOptions};
+use uringfs_device::backend::sim::{Crash, Fault, Rule, Sim, SimOptions, When};
 use uringfs_device::{Backend, Device, Errno, Geometry, KernelTarget, Op, Queue, Request};
 use uringfs_file::{File, FileOptions};
 use uringfs_reactor::{Counter, Reactor};
@@ -324,4 +325,66 @@ fn a_raw_device_takes_no_append_and_an_empty_append_adds_nothing() {
     assert_eq!(reactor.block_on(file.set_len(i64::MAX as u64)), Ok(()));
     assert_eq!(reactor.block_on(file.append(Buffer::zeroed(1))).0, Err(Errno::FBIG));
     assert_eq!(file.len(), i64::MAX as u64);
+}
+
+#[test]
+fn a_buffered_reader_at_the_end_sees_whole_appends() {
+    const APPENDS: u64 = 4000;
+    for length in [50, 5000] {
+        let volume = formatted(&Sim::new(SimOptions::new(SIZE)));
+        let (log, cache) = (create(&volume, "/log"), Cache::new(1 << 20));
+        let tail = log.buffered(&cache);
+        std::thread::scope(|scope| {
+            let appending = scope.spawn(|| {
+                let reactor = reactor();
+                for _ in 0..APPENDS * 50 / length {
+                    let bytes = Buffer::copy_of(&vec![7; length as usize]);
+                    reactor.block_on(log.append(bytes)).0.unwrap();
+                }
+            });
+            let (reactor, mut at) = (reactor(), 0);
+            while !appending.is_finished() || at < tail.len() {
+                let (read, bytes) = reactor.block_on(tail.read_at(Buffer::zeroed(64 << 10), at));
+                let read = read.unwrap();
+                assert!(bytes[..read].iter().all(|byte| *byte == 7), "zeros at {at} or after");
+                at += read as u64;
+                let mut few = [7; 32];
+                if let Ok(read) = tail.try_read_at(&mut few, at) {
+                    assert_eq!(few, [7; 32], "{read} bytes at {at}");
+                }
+            }
+        });
+    }
+}
+
+/// A group that the device does not write as a whole is not there in part.
+#[test]
+fn a_group_that_fails_leaves_no_part_of_itself() {
+    const MIB: usize = 1 << 20;
+    let (sim, volume) = new_volume();
+    let (reactor, file) = (reactor(), create(&volume, "/log"));
+    reactor.block_on(file.append(Buffer::copy_of(&vec![1; MIB - 100]))).0.unwrap();
+    reactor.block_on(async {
+        // The first one writes alone; the others are a group whose bytes are in two parts, of which the second fails.
+        let lengths = [50, 30, 60, 70];
+        let bytes = |n: u8| Buffer::copy_of(&vec![n + 2; lengths[usize::from(n)]]);
+        let mut all: Vec<_> = (0..4).map(|n| file.append(bytes(n))).collect();
+        sim.inject(Rule::new(Op::Write, When::Nth(3), Fault::Error(Errno::IO)));
+        begin(&mut all).await;
+        let mut expected = MIB as u64 - 100;
+        for (length, one) in lengths.into_iter().zip(all) {
+            assert_eq!(one.await.0, Ok(expected));
+            expected += length as u64;
+        }
+    });
+    let found = content(&reactor, &file);
+    let mut expected = vec![1; MIB - 100];
+    for (n, length) in (2..).zip([50, 30, 60, 70]) {
+        expected.extend(vec![n; length]);
+    }
+    assert!(
+        found == expected,
+        "{:?}",
+        found[MIB - 100..].chunk_by(|a, b| a == b).collect::<Vec<_>>()
+    );
 }
