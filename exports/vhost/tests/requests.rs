@@ -212,8 +212,14 @@ fn a_write_is_durable_as_the_guest_has_agreed() {
     drop((driver, server));
     let (sim, file) = device();
     let server = serve(file);
-    let mut driver = self::driver(&server, false, 0);
+    let mut driver = self::driver(&server, false, feature::DISCARD | feature::WRITE_ZEROES);
     assert_eq!(driver.run(WRITE_OUT, 0, 4096), (OK, 1));
+    assert_eq!(sim.unstable_writes(), 0);
+    let range = [&0_u64.to_le_bytes()[..], &8_u32.to_le_bytes(), &[0; 4]].concat();
+    driver.memory.write(data_at(0), &range);
+    assert_eq!(driver.run(DISCARD, 0, 16), (OK, 1));
+    assert!(sim.unstable_writes() > 0);
+    assert_eq!(driver.run(WRITE_ZEROES, 0, 16), (OK, 1));
     assert_eq!(sim.unstable_writes(), 0);
 }
 
