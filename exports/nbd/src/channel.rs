@@ -124,6 +124,7 @@ impl Channel {
         buffers: Vec<Buffer>,
         deadline: Option<Instant>,
     ) -> Result<(), Errno> {
+        let _transfer = self.sent.begin(buffers.iter().map(Buffer::len).sum());
         if self.tls.borrow().is_none() {
             return self.send_raw(buffers, deadline).await;
         }
@@ -157,11 +158,10 @@ impl Channel {
         mut buffers: Vec<Buffer>,
         deadline: Option<Instant>,
     ) -> Result<(), Errno> {
-        let transfer = self.sent.begin();
         while !buffers.is_empty() {
             let (sent, rest) = self.reactor.send_vectored(&self.socket, buffers, deadline).await;
             let sent = sent?;
-            transfer.note(sent);
+            self.sent.note(sent);
             buffers = without_first(rest, sent);
         }
         Ok(())

@@ -1,8 +1,11 @@
 //! A connection: the handshake, then requests, each in a task of its own.
 
 use std::cell::Cell;
+use std::future::poll_fn;
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use uringfs::reactor::{LocalReactor, RequestCounters};
@@ -30,7 +33,8 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// The most requests of a connection under way, and of bytes of their data.
 const MAX_REQUESTS: usize = 256;
 const MAX_BYTES: usize = 64 << 20;
-/// So many bytes each connection has, whatever the others hold. More of them it shares with the thread's other connections.
+/// Requests of so many bytes in all each connection has, whatever the others hold. What it has besides, and a request that is
+/// longer, comes out of what the thread's connections share.
 const RESERVED_BYTES: usize = 256 << 10;
 /// Requests that are started before others get a turn.
 const BATCH: usize = 32;
@@ -181,8 +185,13 @@ impl Connection {
 
     async fn take_memory(&self, bytes: usize) -> Shares {
         let own = self.budget.take(bytes).await;
-        let is_shared = self.budget.bytes() > RESERVED_BYTES;
-        (own, if is_shared { Some(self.shared.data.take(bytes).await) } else { None })
+        let mut within = pin!(self.budget.wait_within(RESERVED_BYTES));
+        let mut shared = pin!(self.shared.data.take(bytes));
+        let shared = poll_fn(|context| match within.as_mut().poll(context) {
+            Poll::Ready(()) => Poll::Ready(None),
+            Poll::Pending => shared.as_mut().poll(context).map(Some),
+        });
+        (own, shared.await)
     }
 
     fn limits(&self) -> Limits {
