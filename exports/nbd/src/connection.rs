@@ -73,10 +73,25 @@ pub(crate) async fn serve(shared: Rc<Shared>, channel: Rc<Channel>, tls: Option<
             serve_requests(shared, &channel, &mut inbox, agreement, &client).await;
         }
         (_, Some(name)) => client.refused(Some(&name), "there is no export of this name"),
-        (Ok(None), None) => client.left(None),
-        (Err(errno), None) => client.failed(None, errno),
+        (agreement, None) => {
+            log_end(&client, &channel, None, agreement.map(drop), shared.is_ending.get());
+        }
     }
     channel.end_tls().await;
+}
+
+/// `is_over`: the connection is served no longer, which over TLS looks like an error.
+fn log_end(
+    client: &Client,
+    channel: &Channel,
+    export: Option<&str>,
+    received: Result<(), Errno>,
+    is_over: bool,
+) {
+    match channel.failure().map_or(received, Err) {
+        Err(errno) if !is_over => client.failed(export, errno),
+        _ => client.left(export),
+    }
 }
 
 async fn serve_requests(
@@ -99,10 +114,7 @@ async fn serve_requests(
     // A client that breaks the connection gets no answer, whatever the reason is.
     let received = connection.receive_requests(inbox).await;
     connection.budget.wait_for_none().await;
-    match received {
-        Ok(()) => client.left(name),
-        Err(errno) => client.failed(name, errno),
-    }
+    log_end(client, channel, name, received, connection.is_over());
 }
 
 /// The agreement, or `None` if the client ends the connection.
@@ -158,8 +170,7 @@ impl Connection {
                 }
             };
             let received = Received::parse(&head).map_err(|_| Errno::PROTO)?;
-            let is_over = self.agreement.export.is_removed() || self.shared.is_ending.get();
-            if received.command == Command::DISC || is_over {
+            if received.command == Command::DISC || self.is_over() {
                 return Ok(());
             }
             let shares = self.take_memory(received.memory()).await;
@@ -192,6 +203,11 @@ impl Connection {
             Poll::Pending => shared.as_mut().poll(context).map(Some),
         });
         (own, shared.await)
+    }
+
+    /// Whether it is served no longer.
+    fn is_over(&self) -> bool {
+        self.agreement.export.is_removed() || self.shared.is_ending.get()
     }
 
     fn limits(&self) -> Limits {
