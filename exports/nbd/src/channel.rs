@@ -1,6 +1,6 @@
 //! The bytes of a connection, plain or over TLS.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -26,6 +26,8 @@ pub(crate) struct Channel {
     received: Progress,
     sent: Progress,
     tls: RefCell<Option<Session>>,
+    /// Why this side has ended the connection.
+    failure: Cell<Option<Errno>>,
 }
 
 impl Channel {
@@ -36,6 +38,7 @@ impl Channel {
             received: Progress::default(),
             sent: Progress::default(),
             tls: RefCell::default(),
+            failure: Cell::default(),
         }
     }
 
@@ -52,6 +55,17 @@ impl Channel {
     pub(crate) fn has_stalled(&self) -> bool {
         let stalled = [&self.received, &self.sent].map(Progress::has_stalled);
         stalled.contains(&true)
+    }
+
+    /// Ends the connection by an error.
+    pub(crate) fn fail(&self, errno: Errno) {
+        self.failure.set(Some(self.failure.get().unwrap_or(errno)));
+        self.shut(Shutdown::Both);
+    }
+
+    /// The first error by which this side has ended the connection.
+    pub(crate) fn failure(&self) -> Option<Errno> {
+        self.failure.get()
     }
 
     /// Ends the connection, in one direction or in both.
@@ -124,6 +138,7 @@ impl Channel {
         buffers: Vec<Buffer>,
         deadline: Option<Instant>,
     ) -> Result<(), Errno> {
+        let _transfer = self.sent.begin(buffers.iter().map(Buffer::len).sum());
         if self.tls.borrow().is_none() {
             return self.send_raw(buffers, deadline).await;
         }
@@ -157,11 +172,10 @@ impl Channel {
         mut buffers: Vec<Buffer>,
         deadline: Option<Instant>,
     ) -> Result<(), Errno> {
-        let transfer = self.sent.begin();
         while !buffers.is_empty() {
             let (sent, rest) = self.reactor.send_vectored(&self.socket, buffers, deadline).await;
             let sent = sent?;
-            transfer.note(sent);
+            self.sent.note(sent);
             buffers = without_first(rest, sent);
         }
         Ok(())

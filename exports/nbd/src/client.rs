@@ -39,7 +39,7 @@ impl Client {
         }
     }
 
-    /// The connection has ended as it should, or the client has just gone.
+    /// The connection has ended as it should: by the client, or because it is served no longer.
     pub(crate) fn left(&self, export: Option<&str>) {
         if let Client(Some((client, peer))) = self {
             tracing::info!(
@@ -54,6 +54,7 @@ impl Client {
         if let Client(Some((client, peer))) = self {
             let error = match errno {
                 Errno::PROTO => "it does not keep to the protocol".to_owned(),
+                Errno::TIMEDOUT => "it sends or takes too little for too long".to_owned(),
                 errno => errno.to_string(),
             };
             tracing::warn!(

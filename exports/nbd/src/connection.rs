@@ -1,8 +1,11 @@
 //! A connection: the handshake, then requests, each in a task of its own.
 
 use std::cell::Cell;
+use std::future::poll_fn;
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use uringfs::reactor::{LocalReactor, RequestCounters};
@@ -30,7 +33,8 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// The most requests of a connection under way, and of bytes of their data.
 const MAX_REQUESTS: usize = 256;
 const MAX_BYTES: usize = 64 << 20;
-/// So many bytes each connection has, whatever the others hold. More of them it shares with the thread's other connections.
+/// Requests of so many bytes in all each connection has, whatever the others hold. What it has besides, and a request that is
+/// longer, comes out of what the thread's connections share.
 const RESERVED_BYTES: usize = 256 << 10;
 /// Requests that are started before others get a turn.
 const BATCH: usize = 32;
@@ -69,10 +73,25 @@ pub(crate) async fn serve(shared: Rc<Shared>, channel: Rc<Channel>, tls: Option<
             serve_requests(shared, &channel, &mut inbox, agreement, &client).await;
         }
         (_, Some(name)) => client.refused(Some(&name), "there is no export of this name"),
-        (Ok(None), None) => client.left(None),
-        (Err(errno), None) => client.failed(None, errno),
+        (agreement, None) => {
+            log_end(&client, &channel, None, agreement.map(drop), shared.is_ending.get());
+        }
     }
     channel.end_tls().await;
+}
+
+/// `is_over`: the connection is served no longer, which over TLS looks like an error.
+fn log_end(
+    client: &Client,
+    channel: &Channel,
+    export: Option<&str>,
+    received: Result<(), Errno>,
+    is_over: bool,
+) {
+    match channel.failure().map_or(received, Err) {
+        Err(errno) if !is_over => client.failed(export, errno),
+        _ => client.left(export),
+    }
 }
 
 async fn serve_requests(
@@ -95,10 +114,7 @@ async fn serve_requests(
     // A client that breaks the connection gets no answer, whatever the reason is.
     let received = connection.receive_requests(inbox).await;
     connection.budget.wait_for_none().await;
-    match received {
-        Ok(()) => client.left(name),
-        Err(errno) => client.failed(name, errno),
-    }
+    log_end(client, channel, name, received, connection.is_over());
 }
 
 /// The agreement, or `None` if the client ends the connection.
@@ -154,8 +170,7 @@ impl Connection {
                 }
             };
             let received = Received::parse(&head).map_err(|_| Errno::PROTO)?;
-            let is_over = self.agreement.export.is_removed() || self.shared.is_ending.get();
-            if received.command == Command::DISC || is_over {
+            if received.command == Command::DISC || self.is_over() {
                 return Ok(());
             }
             let shares = self.take_memory(received.memory()).await;
@@ -181,8 +196,18 @@ impl Connection {
 
     async fn take_memory(&self, bytes: usize) -> Shares {
         let own = self.budget.take(bytes).await;
-        let is_shared = self.budget.bytes() > RESERVED_BYTES;
-        (own, if is_shared { Some(self.shared.data.take(bytes).await) } else { None })
+        let mut within = pin!(self.budget.wait_within(RESERVED_BYTES));
+        let mut shared = pin!(self.shared.data.take(bytes));
+        let shared = poll_fn(|context| match within.as_mut().poll(context) {
+            Poll::Ready(()) => Poll::Ready(None),
+            Poll::Pending => shared.as_mut().poll(context).map(Some),
+        });
+        (own, shared.await)
+    }
+
+    /// Whether it is served no longer.
+    fn is_over(&self) -> bool {
+        self.agreement.export.is_removed() || self.shared.is_ending.get()
     }
 
     fn limits(&self) -> Limits {

@@ -71,7 +71,7 @@ impl Inbox {
         into[..here].copy_from_slice(&self.bytes()[..here]);
         self.consume(here);
         let mut done = here;
-        let transfer = self.channel.received().begin();
+        let _transfer = self.channel.received().begin(into.len());
         while done < into.len() {
             let tail = into.split_off(done);
             let (received, tail) = self.channel.receive(tail, None).await;
@@ -79,7 +79,7 @@ impl Inbox {
             match received? {
                 0 => return Ok(false),
                 received => {
-                    transfer.note(received);
+                    self.channel.received().note(received);
                     done += received;
                 }
             }

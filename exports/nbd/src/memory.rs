@@ -51,8 +51,8 @@ pub(crate) struct Budget {
     max_bytes: usize,
     requests: Cell<usize>,
     bytes: Cell<usize>,
-    /// Waits for the end of all.
-    idle: Cell<Option<Waker>>,
+    /// Waits until there are fewer.
+    fewer: Cell<Option<Waker>>,
     waiting: RefCell<VecDeque<(u64, Waker)>>,
     next: Cell<u64>,
 }
@@ -74,23 +74,28 @@ impl Budget {
             max_bytes,
             requests: Cell::default(),
             bytes: Cell::default(),
-            idle: Cell::default(),
+            fewer: Cell::default(),
             waiting: RefCell::default(),
             next: Cell::default(),
         })
     }
 
-    /// The bytes of the data of all requests.
-    pub(crate) fn bytes(&self) -> usize {
-        self.bytes.get()
+    /// Waits until no request is under way.
+    pub(crate) async fn wait_for_none(&self) {
+        self.wait_until(|| self.requests.get() == 0).await;
     }
 
-    /// Waits until no request is under way. One task can wait.
-    pub(crate) async fn wait_for_none(&self) {
-        poll_fn(|context| match self.requests.get() {
-            0 => Poll::Ready(()),
-            _ => {
-                self.idle.set(Some(context.waker().clone()));
+    /// Waits until the requests under way have at most so many bytes of data.
+    pub(crate) async fn wait_within(&self, bytes: usize) {
+        self.wait_until(|| self.bytes.get() <= bytes).await;
+    }
+
+    /// One task can wait.
+    async fn wait_until(&self, is_reached: impl Fn() -> bool) {
+        poll_fn(|context| match is_reached() {
+            true => Poll::Ready(()),
+            false => {
+                self.fewer.set(Some(context.waker().clone()));
                 Poll::Pending
             }
         })
@@ -161,9 +166,7 @@ impl Drop for Share {
         let Budget { requests, bytes, .. } = &*self.budget;
         requests.set(requests.get() - 1);
         bytes.set(bytes.get() - self.bytes);
-        if requests.get() == 0 {
-            self.budget.idle.take().into_iter().for_each(Waker::wake);
-        }
+        self.budget.fewer.take().into_iter().for_each(Waker::wake);
         self.budget.wake_first();
     }
 }

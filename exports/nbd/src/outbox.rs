@@ -6,7 +6,6 @@ use std::mem;
 use std::rc::Rc;
 use std::task::Poll;
 
-use rustix::net::Shutdown;
 use uringfs::Buffer;
 
 use crate::channel::Channel;
@@ -17,7 +16,6 @@ pub(crate) struct Outbox {
     channel: Rc<Channel>,
     queued: RefCell<Queued>,
     is_sending: Cell<bool>,
-    has_failed: Cell<bool>,
 }
 
 #[derive(Default)]
@@ -49,13 +47,12 @@ impl Outbox {
             channel: channel.clone(),
             queued: RefCell::default(),
             is_sending: Cell::new(false),
-            has_failed: Cell::new(false),
         }
     }
 
     /// Sends a reply, or leaves it to the task that is sending. Once it is impossible to send, the connection receives no more.
     pub(crate) async fn send(&self, reply: Reply, shares: Shares) {
-        if self.has_failed.get() {
+        if self.channel.failure().is_some() {
             return;
         }
         self.queued.borrow_mut().push(reply, Some(shares));
@@ -69,10 +66,9 @@ impl Outbox {
             if buffers.is_empty() {
                 break;
             }
-            if self.channel.send(buffers, None).await.is_err() {
-                self.has_failed.set(true);
+            if let Err(errno) = self.channel.send(buffers, None).await {
                 self.queued.take();
-                self.channel.shut(Shutdown::Both);
+                self.channel.fail(errno);
                 break;
             }
         }

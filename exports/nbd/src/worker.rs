@@ -218,7 +218,7 @@ async fn end_stalled(reactor: LocalReactor, connections: Rc<Connections>) {
         reactor.sleep(STALL_INTERVAL).await;
         for channel in connections.by_number.borrow().values() {
             if channel.has_stalled() {
-                channel.shut(Shutdown::Both);
+                channel.fail(Errno::TIMEDOUT);
             }
         }
     }

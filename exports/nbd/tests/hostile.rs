@@ -14,7 +14,9 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use uringfs_nbd::{Export, Exports, Server, ServerOptions};
 use uringfs_nbd_protocol::handshake::info::ExportInfo;
 use uringfs_nbd_protocol::handshake::{Greeting, OptionCode, OptionHeader, OptionReply, ReplyCode};
-use uringfs_nbd_protocol::transmission::{CHUNK_MAGIC, Command, Request, SIMPLE_REPLY_MAGIC};
+use uringfs_nbd_protocol::transmission::{
+    CHUNK_MAGIC, Command, Request, SIMPLE_REPLY_MAGIC, SimpleReply,
+};
 use zerocopy::{FromBytes, IntoBytes};
 
 /// What the server sends until it closes the connection.
@@ -408,6 +410,31 @@ fn clients_that_stall_in_a_payload_hold_up_no_other() {
         })
         .collect();
     check_served(&served);
+    drop(stalled);
+}
+
+/// The first holds up the second until its reply is taken, and then no longer, though the thread's shared memory is taken.
+#[test]
+fn a_connection_has_its_own_memory_whatever_the_others_hold() {
+    const LENGTH: u32 = 200 << 10;
+    let options = ServerOptions::new().threads(1);
+    let served = Served::with(Export::new("disk", memory(64 << 20)), options);
+    let mut stream = begin(&served, "disk");
+    let reads = [1, 2].map(|cookie| Request::new(Command::READ, 0, cookie, 0, LENGTH));
+    let stalled: Vec<_> = (0..9)
+        .map(|_| {
+            let mut stream = begin(&served, "disk");
+            let write = Request::new(Command::WRITE, 0, 1, 0, 32 << 20);
+            stream.write_all(&[write.as_bytes(), &[1]].concat()).unwrap();
+            stream
+        })
+        .collect();
+    check_served(&served);
+    stream.write_all(reads.as_bytes()).unwrap();
+    for _ in reads {
+        assert_eq!(receive::<SimpleReply>(&mut stream).error.get(), 0);
+        stream.read_exact(&mut vec![0; LENGTH as usize]).unwrap();
+    }
     drop(stalled);
 }
 

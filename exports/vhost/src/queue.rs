@@ -115,18 +115,22 @@ struct InFlight {
 enum Next {
     Nothing,
     Sync,
-    Ranges(vec::IntoIter<RangeAction>),
+    Ranges { left: vec::IntoIter<RangeAction>, then_sync: bool },
 }
 
 impl Next {
-    /// The operation for the next range; a sync after the last one, if it is needed.
-    fn next_range(&mut self, needs_sync: bool) -> Option<Operation> {
-        let Next::Ranges(ranges) = self else { return None };
-        let range = ranges.next().map(Operation::Range);
-        range.or_else(|| {
-            *self = Next::Nothing;
-            needs_sync.then_some(Operation::Sync)
-        })
+    /// The operation that follows.
+    fn take(&mut self) -> Option<Operation> {
+        let then_sync = match self {
+            Next::Nothing => false,
+            Next::Sync => true,
+            Next::Ranges { left, then_sync } => match left.next() {
+                Some(range) => return Some(Operation::Range(range)),
+                None => *then_sync,
+            },
+        };
+        *self = Next::Nothing;
+        then_sync.then_some(Operation::Sync)
     }
 }
 
@@ -375,11 +379,13 @@ impl Queue {
                 let mut ranges = ranges.into_iter();
                 let first = ranges.next();
                 // A discard that is lost leaves the old content, which is as good as any.
-                if !matches!(first, None | Some(RangeAction::Discard(..))) {
+                let is_zeroing = !matches!(first, None | Some(RangeAction::Discard(..)));
+                if is_zeroing {
                     in_flight.uncommitted =
                         uncommitted.and_then(|changes| changes.begin_change(file));
                 }
-                in_flight.next = Next::Ranges(ranges);
+                let is_durable = self.writes_through || in_flight.uncommitted.is_some();
+                in_flight.next = Next::Ranges { left: ranges, then_sync: is_zeroing && is_durable };
                 first.map(Operation::Range).ok_or(Status::Ok)
             }
             Action::Done(status) => Err(status),
@@ -471,16 +477,7 @@ impl Queue {
             Ok(moved) if expected > 0 && moved != expected => Status::Error,
             Ok(_) => Status::Ok,
         };
-        let next = match &mut in_flight.next {
-            _ if status != Status::Ok => None,
-            Next::Nothing => None,
-            next @ Next::Sync => {
-                *next = Next::Nothing;
-                Some(Operation::Sync)
-            }
-            next @ Next::Ranges(_) => next.next_range(in_flight.uncommitted.is_some()),
-        };
-        match next {
+        match if status == Status::Ok { in_flight.next.take() } else { None } {
             Some(operation) => self.start(state, slot, operation),
             None => self.finish(state, slot, status),
         }

@@ -12,6 +12,7 @@ use std::pin::pin;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::task::{Poll, Waker};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use rustix::net::{
@@ -30,6 +31,8 @@ use crate::worker::Worker;
 
 /// Front ends that wait for their turn.
 const BACKLOG: i32 = 8;
+/// How long the server waits when it has no descriptor or no memory for a connection.
+const ACCEPT_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A disk that waits for front ends at a socket.
 ///
@@ -128,7 +131,7 @@ impl VhostServer {
     /// end, and the next may connect.
     ///
     /// # Errors
-    /// When a thread or its reactor cannot be made, or the socket accepts nothing any more.
+    /// When a thread or its reactor cannot be made, or the socket does not listen.
     pub fn serve(self) -> io::Result<()> {
         let VhostServer { listener, path, disk, control } = self;
         let workers = (0..disk.disk.queues).map(|number| Worker::start(number, &disk));
@@ -166,6 +169,10 @@ impl VhostServer {
                     }
                     // The front end has gone again.
                     Err(Errno::CONNABORTED | Errno::INTR) => {}
+                    Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
+                        let mut pause = pin!(reactor.local().sleep(ACCEPT_INTERVAL));
+                        control.unless_stopped(pause.as_mut()).await;
+                    }
                     Err(errno) => return Err(errno.into()),
                 }
             }

@@ -314,8 +314,10 @@ impl<'w> Session<'w> {
             writes_through: self.common.features & feature::FLUSH == 0,
         };
         self.workers[number].run(start);
-        // Requests may have come before the first notification is waited for.
+        // Requests may have come before the first notification is waited for, and an earlier server may have ended between
+        // the return of a request and its interrupt.
         eventfd::signal(kick);
+        ring.call.iter().for_each(|call| eventfd::signal(call));
         self.rings[number].memory = Some(QueueMemory { of: self.common.memory.clone(), shared });
         Ok(())
     }

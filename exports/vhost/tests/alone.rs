@@ -3,6 +3,7 @@
 mod harness;
 
 use std::fs;
+use std::io::{ErrorKind, Read};
 use std::os::fd::AsFd;
 use std::sync::Mutex;
 use std::thread;
@@ -10,10 +11,12 @@ use std::time::{Duration, Instant};
 
 use harness::Server;
 use harness::front_end::{
-    Driver, GUEST, MEMORY_BYTES, NEXT, Queue, READ, USER, code, feature, header_at, is_signalled,
-    numbers,
+    Driver, FrontEnd, GUEST, MEMORY_BYTES, NEXT, Queue, READ, USER, code, feature, header_at,
+    is_signalled, numbers,
 };
 use rustix::fs::ftruncate;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, connect, socket};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::time::{ClockId, clock_gettime};
 use uringfs_vhost::PinMemory;
 
@@ -93,6 +96,26 @@ fn sessions_leave_no_descriptor_and_no_memory_behind() {
         assert!(begun.elapsed() < Duration::from_secs(30), "{:?}, not {before:?}", measure());
         thread::yield_now();
     }
+}
+
+#[test]
+fn a_front_end_waits_while_the_server_has_no_descriptor_for_it() {
+    let _turn = TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let server = Server::new(|disk| disk);
+    drop(Driver::new(&server.socket(), 0, Queue::split(0, 64)));
+    let socket = socket(AddressFamily::UNIX, SocketType::STREAM, None).unwrap();
+    let limit = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: Some(0), ..limit }).unwrap();
+    connect(&socket, &SocketAddrUnix::new(server.socket()).unwrap()).unwrap();
+    let front_end = FrontEnd { socket: socket.into() };
+    assert!(front_end.send(code::GET_FEATURES, 1, &[], &[]));
+    // The server sends nothing in this time, and does not end.
+    front_end.socket.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+    let received = (&front_end.socket).read(&mut [0]).map_err(|error| error.kind());
+    setrlimit(Resource::Nofile, limit).unwrap();
+    assert_eq!(received, Err(ErrorKind::WouldBlock));
+    front_end.socket.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    assert_eq!(front_end.receive().expect("a reply").code, code::GET_FEATURES);
 }
 
 /// Memory of this process that the kernel has pinned, in KiB.

@@ -212,8 +212,14 @@ fn a_write_is_durable_as_the_guest_has_agreed() {
     drop((driver, server));
     let (sim, file) = device();
     let server = serve(file);
-    let mut driver = self::driver(&server, false, 0);
+    let mut driver = self::driver(&server, false, feature::DISCARD | feature::WRITE_ZEROES);
     assert_eq!(driver.run(WRITE_OUT, 0, 4096), (OK, 1));
+    assert_eq!(sim.unstable_writes(), 0);
+    let range = [&0_u64.to_le_bytes()[..], &8_u32.to_le_bytes(), &[0; 4]].concat();
+    driver.memory.write(data_at(0), &range);
+    assert_eq!(driver.run(DISCARD, 0, 16), (OK, 1));
+    assert!(sim.unstable_writes() > 0);
+    assert_eq!(driver.run(WRITE_ZEROES, 0, 16), (OK, 1));
     assert_eq!(sim.unstable_writes(), 0);
 }
 
@@ -436,6 +442,32 @@ fn interrupts_come_only_when_the_driver_wants_them() {
     // The next interrupt is for the second request: the first had none.
     assert!(!driver.queue.wait(Duration::ZERO));
     assert_eq!(driver.run(READ, 0, 512), (OK, 513));
+}
+
+/// A server may be killed after it has given a request back, and before it interrupts.
+#[test]
+fn a_queue_that_starts_interrupts_for_what_was_given_back_before() {
+    for packed in [false, true] {
+        let server = Server::new(|disk| disk.packed(packed));
+        let mut driver = driver(&server, packed, if packed { feature::PACKED } else { 0 });
+        // VIRTQ_AVAIL_F_NO_INTERRUPT, RING_EVENT_FLAGS_DISABLE
+        let flags = driver.queue.available() + if packed { 2 } else { 0 };
+        driver.memory.store(flags, 1);
+        driver.add(0, READ, 0, 512);
+        driver.queue.notify();
+        while driver.queue.take_used(&driver.memory).is_none() {
+            std::thread::yield_now();
+        }
+        let base = driver.front_end.stop(0);
+        driver.memory.store(flags, 0);
+        assert!(!driver.queue.wait(Duration::ZERO));
+        driver.front_end.start(&driver.queue, base);
+        assert!(driver.queue.wait(Duration::ZERO), "packed: {packed}");
+        // A front end that changes the eventfd may have missed an interrupt by the old one.
+        let (index, call) = (numbers(&[0]), [driver.queue.call.as_fd()]);
+        assert!(driver.front_end.request(code::SET_VRING_CALL, &index, &call));
+        assert!(driver.queue.wait(Duration::ZERO), "packed: {packed}");
+    }
 }
 
 /// A server that was killed: it has taken requests and not given them back.

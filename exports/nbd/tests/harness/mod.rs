@@ -2,6 +2,7 @@
 
 #![allow(dead_code)] // each test uses its own part
 
+pub mod certificates;
 pub mod client;
 
 use std::os::unix::net::{UnixListener, UnixStream};

@@ -532,6 +532,7 @@ impl Driver {
         front_end.negotiate(features);
         front_end.add_memory(&memory);
         front_end.start(&queue, queue.first_base());
+        assert!(queue.wait(Duration::ZERO), "a queue that starts interrupts its driver");
         Driver { front_end, memory, queue }
     }
 

@@ -6,14 +6,13 @@ use super::disks::{Disk, DiskOptions, Disks};
 use super::metrics::{Kind, Metric, metric};
 use super::problem::Problem;
 use super::service::{Context, Service};
-use super::socket::{GroupId, Mode, SharedSocket};
+use super::socket::{GroupId, Mode};
 use crate::output::print_error;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::Deserialize;
 use std::net::SocketAddr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use uringfs_lab::Error;
 use uringfs_nbd::{Export, Exports, Server, ServerOptions, Tls};
 
@@ -158,8 +157,6 @@ pub(super) struct NbdServer {
     exports: Exports,
     /// The beginnings and the ends of the URIs of its disks.
     uris: Vec<(String, String)>,
-    /// Removed with their last server.
-    _sockets: Vec<Arc<SharedSocket>>,
 }
 
 impl NbdServer {
@@ -205,11 +202,13 @@ impl NbdServer {
             sockets.push(socket);
         }
         let stopper = server.stopper();
-        let service = Service::new("uringfs-nbd", move || server.serve(), move || stopper.stop());
-        Ok((
-            NbdServer { options: options.clone(), disks, exports, uris, _sockets: sockets },
-            service,
-        ))
+        let serve = move || {
+            // Removed with their last server, also with one that has failed.
+            let _sockets = sockets;
+            server.serve()
+        };
+        let service = Service::new("uringfs-nbd", serve, move || stopper.stop());
+        Ok((NbdServer { options: options.clone(), disks, exports, uris }, service))
     }
 
     /// Opens the disks of other options. `None` if these are of another server.

@@ -5,11 +5,10 @@ use super::super::bounded::Bounded;
 use super::disks::{Disk, DiskOptions, Disks};
 use super::problem::Problem;
 use super::service::{Context, Service};
-use super::socket::{GroupId, Mode, SharedSocket};
+use super::socket::{GroupId, Mode};
 use serde::{Deserialize, Deserializer};
 use std::path::PathBuf;
 use std::str::FromStr;
-use std::sync::Arc;
 use uringfs::File;
 use uringfs_vhost::{Disk as GuestDisk, PinMemory, ServerHandle, VhostServer};
 
@@ -140,8 +139,6 @@ pub(super) struct VhostDisk {
     pub(super) options: Options,
     pub(super) disks: Vec<Disk>,
     handle: ServerHandle,
-    /// Removed with its last server.
-    _socket: Arc<SharedSocket>,
 }
 
 impl VhostDisk {
@@ -171,8 +168,13 @@ impl VhostDisk {
         let shown = handle.clone();
         disks[0].show(move |page, labels| page.add_requests(labels, &shown.counts()));
         let stopped = handle.clone();
-        let service = Service::new("uringfs-vhost", move || server.serve(), move || stopped.stop());
-        Ok((VhostDisk { options: options.clone(), disks, handle, _socket: socket }, service))
+        let serve = move || {
+            // Removed with its last server, also with one that has failed.
+            let _socket = socket;
+            server.serve()
+        };
+        let service = Service::new("uringfs-vhost", serve, move || stopped.stop());
+        Ok((VhostDisk { options: options.clone(), disks, handle }, service))
     }
 
     /// Tells its guest if the disk has grown.
@@ -192,6 +194,21 @@ mod tests {
     use super::*;
     use clap::{Args, Command, FromArgMatches};
     use uringfs::device::Access;
+
+    #[test]
+    fn a_server_that_has_ended_has_no_socket() {
+        let folder = tempfile::tempdir().unwrap();
+        let (target, socket) = (folder.path().join("image"), folder.path().join("socket"));
+        uringfs::create_image(&target, 1 << 20).unwrap();
+        let options = Options { target, socket: socket.clone(), ..Options::default() };
+        let prepared = VhostDisk::prepare(&options, &mut Context::default());
+        let Ok((disk, service)) = prepared else { panic!("it is prepared") };
+        assert!(socket.exists());
+        (service.stop())();
+        service.run().unwrap();
+        assert!(!socket.exists());
+        drop(disk);
+    }
 
     /// A disk with these options, as it is served.
     fn shown(options: &Options) -> String {
