@@ -9,7 +9,7 @@ use uringfs::{BufResult, Buffer, Errno, File, FileOp, OpenOptions};
 use zerocopy::FromZeros;
 
 use crate::error::Failure;
-use crate::handle::{Handle, Poison, call, call_free, place, store, take};
+use crate::handle::{Handle, Poison, call, call_free, store, store_from, take};
 use crate::pointers;
 use crate::sized::{self, Growing};
 use crate::switches;
@@ -90,7 +90,7 @@ pub extern "C" fn uringfs_file_open(
     options: *const COpenOptions,
     file: Option<&mut *mut FileHandle>,
 ) -> i32 {
-    call(volume, |volume| {
+    store_from(volume, file, |volume| {
         let path = pointers::path(path)?;
         let options = match options.is_null() {
             true => COpenOptions { flags: URINGFS_OPEN_READ, ..COpenOptions::new_zeroed() },
@@ -114,11 +114,8 @@ pub extern "C" fn uringfs_file_open(
         switches::apply(options.switches, FileOptions::SWITCHES, |name, value| {
             switches.set(name, value)
         })?;
-        let open = open.switches(switches);
-        place(file, || {
-            let file = open.open(volume.volume(), path)?;
-            Ok(FileHandle { poison: Poison::default(), file })
-        })
+        let file = open.switches(switches).open(volume.volume(), path)?;
+        Ok(FileHandle { poison: Poison::default(), file })
     })
 }
 

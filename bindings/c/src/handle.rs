@@ -95,19 +95,35 @@ pub(crate) fn store<H>(
     into: Option<&mut *mut H>,
     open: impl FnOnce() -> Result<H, Failure>,
 ) -> i32 {
+    let into = cleared(into);
     call_free(|| place(into, open))
 }
 
-/// As [`store`], inside a call with the handle that the new one is opened from.
-pub(crate) fn place<H>(
+/// As [`store`], in a call with the handle that the new one is opened from.
+pub(crate) fn store_from<P: Handle, H>(
+    parent: Option<&P>,
+    into: Option<&mut *mut H>,
+    open: impl FnOnce(&P) -> Result<H, Failure>,
+) -> i32 {
+    let into = cleared(into);
+    call(parent, |parent| place(into, || open(parent)))
+}
+
+/// Stores NULL before all else: a caller who ignores an error finds it.
+fn cleared<H>(mut into: Option<&mut *mut H>) -> Option<&mut *mut H> {
+    if let Some(into) = &mut into {
+        **into = std::ptr::null_mut();
+    }
+    into
+}
+
+fn place<H>(
     into: Option<&mut *mut H>,
     open: impl FnOnce() -> Result<H, Failure>,
 ) -> Result<i32, Failure> {
     let Some(into) = into else {
         return Err(Failure::argument(c"the place for the new handle is NULL"));
     };
-    // Also what a caller sees who ignores the error.
-    *into = std::ptr::null_mut();
     *into = Box::into_raw(Box::new(open()?));
     Ok(0)
 }
