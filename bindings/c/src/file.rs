@@ -9,7 +9,7 @@ use uringfs::{BufResult, Buffer, Errno, File, FileOp, OpenOptions};
 use zerocopy::FromZeros;
 
 use crate::error::Failure;
-use crate::handle::{Handle, Poison, call, call_free, store, store_from, take};
+use crate::handle::{Handle, HandleState, call, call_free, store, store_from, take};
 use crate::pointers;
 use crate::sized::{self, Growing};
 use crate::switches;
@@ -18,14 +18,14 @@ use crate::volume::VolumeHandle;
 /// A file that is open. Any thread may use it, also several at once. Close it once, when no other call with it runs.
 #[derive(Debug)]
 pub struct FileHandle {
-    poison: Poison,
+    state: HandleState,
     file: File,
 }
 
 impl Handle for FileHandle {
     #[inline(always)]
-    fn poison(&self) -> &Poison {
-        &self.poison
+    fn state(&self) -> &HandleState {
+        &self.state
     }
 }
 
@@ -115,7 +115,7 @@ pub extern "C" fn uringfs_file_open(
             switches.set(name, value)
         })?;
         let file = open.switches(switches).open(volume.volume(), path)?;
-        Ok(FileHandle { poison: Poison::default(), file })
+        Ok(FileHandle { state: HandleState::default(), file })
     })
 }
 
@@ -144,7 +144,7 @@ pub extern "C" fn uringfs_file_open_target(
             Some(Target::Path(_)) | None => File::open(path, access)?,
             Some(target) => File::over(Target::open(&target, access)?, FileOptions::new()),
         };
-        Ok(FileHandle { poison: Poison::default(), file })
+        Ok(FileHandle { state: HandleState::default(), file })
     })
 }
 
@@ -153,7 +153,7 @@ pub extern "C" fn uringfs_file_open_target(
 #[unsafe(no_mangle)]
 pub extern "C" fn uringfs_file_close(file: *mut FileHandle) -> i32 {
     call_free(|| {
-        drop(take(file));
+        drop(take(file)?);
         Ok(0)
     })
 }
