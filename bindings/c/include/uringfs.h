@@ -10,8 +10,10 @@
 // as freed memory.
 //
 // Threads. Volumes, files and pools may be used by all threads at once, a directory by one at a time, a reactor by the
-// thread that has created it. A handle is closed when no other call with it runs. The child of a fork gets -ECHILD:
-// open volumes and create reactors after the fork.
+// thread that has created it. A handle is closed when no other call with it runs.
+//
+// Forks. Handles belong to the process that opened them. In the child of a fork, calls with them return -ECHILD, and a
+// function that closes one returns 0 at once and frees nothing. Open volumes and create reactors after the fork.
 //
 // Structs with a field size. The caller sets it to sizeof the struct, and all other fields that it does not use to 0:
 // struct uringfs_open_options options = {.size = sizeof options}. Structs grow at their end. An older program passes

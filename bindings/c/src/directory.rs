@@ -10,7 +10,7 @@ use zerocopy::FromZeros;
 
 use crate::error::Failure;
 use crate::file::FileHandle;
-use crate::handle::{Handle, Poison, call, call_free, check, place, take};
+use crate::handle::{Handle, HandleState, call, call_free, check, store_from, take};
 use crate::pointers;
 use crate::sized::{self, Growing};
 use crate::volume::VolumeHandle;
@@ -18,7 +18,7 @@ use crate::volume::VolumeHandle;
 /// A directory that is being listed. One thread at a time may use it.
 #[derive(Debug)]
 pub struct DirectoryHandle {
-    poison: Poison,
+    state: HandleState,
     listing: Mutex<Listing>,
 }
 
@@ -30,8 +30,8 @@ struct Listing {
 }
 
 impl Handle for DirectoryHandle {
-    fn poison(&self) -> &Poison {
-        &self.poison
+    fn state(&self) -> &HandleState {
+        &self.state
     }
 }
 
@@ -183,13 +183,10 @@ pub extern "C" fn uringfs_directory_open(
     path: *const c_char,
     directory: Option<&mut *mut DirectoryHandle>,
 ) -> i32 {
-    call(volume, |volume| {
-        let path = pointers::path(path)?;
-        place(directory, || {
-            let listing =
-                Listing { entries: volume.volume().read_dir(path)?, name: CString::default() };
-            Ok(DirectoryHandle { poison: Poison::default(), listing: Mutex::new(listing) })
-        })
+    store_from(volume, directory, |volume| {
+        let entries = volume.volume().read_dir(pointers::path(path)?)?;
+        let listing = Mutex::new(Listing { entries, name: CString::default() });
+        Ok(DirectoryHandle { state: HandleState::default(), listing })
     })
 }
 
@@ -224,7 +221,7 @@ pub extern "C" fn uringfs_directory_next(
 #[unsafe(no_mangle)]
 pub extern "C" fn uringfs_directory_close(directory: *mut DirectoryHandle) -> i32 {
     call_free(|| {
-        drop(take(directory));
+        drop(take(directory)?);
         Ok(0)
     })
 }

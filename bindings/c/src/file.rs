@@ -9,7 +9,7 @@ use uringfs::{BufResult, Buffer, Errno, File, FileOp, OpenOptions};
 use zerocopy::FromZeros;
 
 use crate::error::Failure;
-use crate::handle::{Handle, Poison, call, call_free, place, store, take};
+use crate::handle::{Handle, HandleState, call, call_free, store, store_from, take};
 use crate::pointers;
 use crate::sized::{self, Growing};
 use crate::switches;
@@ -18,14 +18,14 @@ use crate::volume::VolumeHandle;
 /// A file that is open. Any thread may use it, also several at once. Close it once, when no other call with it runs.
 #[derive(Debug)]
 pub struct FileHandle {
-    poison: Poison,
+    state: HandleState,
     file: File,
 }
 
 impl Handle for FileHandle {
     #[inline(always)]
-    fn poison(&self) -> &Poison {
-        &self.poison
+    fn state(&self) -> &HandleState {
+        &self.state
     }
 }
 
@@ -90,7 +90,7 @@ pub extern "C" fn uringfs_file_open(
     options: *const COpenOptions,
     file: Option<&mut *mut FileHandle>,
 ) -> i32 {
-    call(volume, |volume| {
+    store_from(volume, file, |volume| {
         let path = pointers::path(path)?;
         let options = match options.is_null() {
             true => COpenOptions { flags: URINGFS_OPEN_READ, ..COpenOptions::new_zeroed() },
@@ -114,11 +114,8 @@ pub extern "C" fn uringfs_file_open(
         switches::apply(options.switches, FileOptions::SWITCHES, |name, value| {
             switches.set(name, value)
         })?;
-        let open = open.switches(switches);
-        place(file, || {
-            let file = open.open(volume.volume(), path)?;
-            Ok(FileHandle { poison: Poison::default(), file })
-        })
+        let file = open.switches(switches).open(volume.volume(), path)?;
+        Ok(FileHandle { state: HandleState::default(), file })
     })
 }
 
@@ -147,7 +144,7 @@ pub extern "C" fn uringfs_file_open_target(
             Some(Target::Path(_)) | None => File::open(path, access)?,
             Some(target) => File::over(Target::open(&target, access)?, FileOptions::new()),
         };
-        Ok(FileHandle { poison: Poison::default(), file })
+        Ok(FileHandle { state: HandleState::default(), file })
     })
 }
 
@@ -156,7 +153,7 @@ pub extern "C" fn uringfs_file_open_target(
 #[unsafe(no_mangle)]
 pub extern "C" fn uringfs_file_close(file: *mut FileHandle) -> i32 {
     call_free(|| {
-        drop(take(file));
+        drop(take(file)?);
         Ok(0)
     })
 }

@@ -3,15 +3,16 @@
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use uringfs::Errno;
 
 use crate::error::Failure;
+use crate::fork::{count_forks, fork_count};
 
 /// A value that C holds by its address.
 pub(crate) trait Handle {
-    fn poison(&self) -> &Poison;
+    fn state(&self) -> &HandleState;
 
     /// Checks what the handle asks of its callers beyond the rules of C.
     #[inline(always)]
@@ -20,9 +21,45 @@ pub(crate) trait Handle {
     }
 }
 
-/// Set when a panic left a call with the handle in the middle of its work.
-#[derive(Debug, Default)]
-pub(crate) struct Poison(AtomicBool);
+/// Whether a handle may be used: not in the child of a fork, and not after a panic in a call with it. The number of forks
+/// before it was made, with [`PANICKED`]: a call compares one word.
+#[derive(Debug)]
+pub(crate) struct HandleState(AtomicU32);
+
+const PANICKED: u32 = 1 << 31;
+
+impl Default for HandleState {
+    fn default() -> HandleState {
+        count_forks();
+        HandleState(AtomicU32::new(fork_count()))
+    }
+}
+
+impl HandleState {
+    #[inline(always)]
+    fn is_usable(&self) -> bool {
+        self.0.load(Ordering::Relaxed) == fork_count()
+    }
+
+    /// True in the child of a fork.
+    fn is_of_parent(&self) -> bool {
+        self.0.load(Ordering::Relaxed) & !PANICKED != fork_count()
+    }
+
+    #[cold]
+    fn failure(&self) -> Failure {
+        match self.is_of_parent() {
+            true => Failure::fixed(
+                Errno::CHILD,
+                c"the handle is the parent process's: open volumes and create reactors after the fork",
+            ),
+            false => Failure::fixed(
+                Errno::NOTRECOVERABLE,
+                c"the library has failed in an earlier call with this handle: close it",
+            ),
+        }
+    }
+}
 
 /// The type of an exported function's result: a negative errno is an error.
 pub(crate) trait Status {
@@ -43,7 +80,7 @@ impl Status for i64 {
     }
 }
 
-/// Does the work of a call with a handle. A panic poisons the handle.
+/// Does the work of a call with a handle. After a panic the handle can only be closed.
 #[inline(always)]
 pub(crate) fn call<H: Handle, S: Status>(
     handle: Option<&H>,
@@ -57,7 +94,7 @@ pub(crate) fn call<H: Handle, S: Status>(
         Ok(Ok(value)) => value,
         Ok(Err(failure)) => failed(failure),
         Err(panic) => {
-            handle.poison().0.store(true, Ordering::Relaxed);
+            handle.state().0.fetch_or(PANICKED, Ordering::Relaxed);
             panicked(panic)
         }
     }
@@ -80,14 +117,11 @@ pub(crate) fn check<H: Handle>(handle: Option<&H>) -> Result<&H, Failure> {
             c"a handle is NULL: pass what the function that opens it has stored",
         ));
     };
-    handle.check_caller()?;
-    match handle.poison().0.load(Ordering::Relaxed) {
-        false => Ok(handle),
-        true => Err(Failure::fixed(
-            Errno::NOTRECOVERABLE,
-            c"the library has failed in an earlier call with this handle: close it",
-        )),
+    if !handle.state().is_usable() {
+        return Err(handle.state().failure());
     }
+    handle.check_caller()?;
+    Ok(handle)
 }
 
 /// Gives a new handle to C.
@@ -95,27 +129,50 @@ pub(crate) fn store<H>(
     into: Option<&mut *mut H>,
     open: impl FnOnce() -> Result<H, Failure>,
 ) -> i32 {
+    let into = cleared(into);
     call_free(|| place(into, open))
 }
 
-/// As [`store`], inside a call with the handle that the new one is opened from.
-pub(crate) fn place<H>(
+/// As [`store`], in a call with the handle that the new one is opened from.
+pub(crate) fn store_from<P: Handle, H>(
+    parent: Option<&P>,
+    into: Option<&mut *mut H>,
+    open: impl FnOnce(&P) -> Result<H, Failure>,
+) -> i32 {
+    let into = cleared(into);
+    call(parent, |parent| place(into, || open(parent)))
+}
+
+/// Stores NULL before all else: a caller who ignores an error finds it.
+fn cleared<H>(mut into: Option<&mut *mut H>) -> Option<&mut *mut H> {
+    if let Some(into) = &mut into {
+        **into = std::ptr::null_mut();
+    }
+    into
+}
+
+fn place<H>(
     into: Option<&mut *mut H>,
     open: impl FnOnce() -> Result<H, Failure>,
 ) -> Result<i32, Failure> {
     let Some(into) = into else {
         return Err(Failure::argument(c"the place for the new handle is NULL"));
     };
-    // Also what a caller sees who ignores the error.
-    *into = std::ptr::null_mut();
     *into = Box::into_raw(Box::new(open()?));
     Ok(0)
 }
 
-/// Takes a handle back from C. `None` for NULL.
-pub(crate) fn take<H>(handle: *mut H) -> Option<Box<H>> {
-    // SAFETY: `store` made the handle of a box, and its caller passes it to a function that closes it at most once.
-    (!handle.is_null()).then(|| unsafe { Box::from_raw(handle) })
+/// Takes a handle back from C, to close it. `None` for NULL, and in the child of a fork: what the handle holds is the
+/// parent's.
+pub(crate) fn take<H: Handle>(pointer: *mut H) -> Result<Option<Box<H>>, Failure> {
+    // SAFETY: `store` made the handle of a box, and C has not closed it before.
+    let Some(handle) = (unsafe { pointer.as_ref() }) else { return Ok(None) };
+    if handle.state().is_of_parent() {
+        return Ok(None);
+    }
+    handle.check_caller()?;
+    // SAFETY: as above, and no other call uses it: C closes it once, in a thread that may.
+    Ok(Some(unsafe { Box::from_raw(pointer) }))
 }
 
 #[inline(always)]

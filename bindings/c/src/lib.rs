@@ -44,6 +44,9 @@ mod handle;
 // Which thread this is.
 mod thread;
 
+// Which process has made a handle.
+mod fork;
+
 // Structs that carry their size.
 mod sized;
 

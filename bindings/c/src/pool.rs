@@ -7,21 +7,21 @@ use uringfs::buffer::RawPool;
 use uringfs::{Buffer, BufferPool, Errno};
 
 use crate::error::Failure;
-use crate::handle::{Handle, Poison, call, call_free, store, take};
+use crate::handle::{Handle, HandleState, call, call_free, store, take};
 
 /// Equal buffers, aligned to 4096, which each reactor registers with the kernel at their first use. Any thread may use
 /// it, also several at once.
 #[derive(Debug)]
 pub struct PoolHandle {
-    poison: Poison,
+    state: HandleState,
     pool: RawPool,
     count: usize,
 }
 
 impl Handle for PoolHandle {
     #[inline(always)]
-    fn poison(&self) -> &Poison {
-        &self.poison
+    fn state(&self) -> &HandleState {
+        &self.state
     }
 }
 
@@ -56,7 +56,7 @@ pub extern "C" fn uringfs_pool_create(
 ) -> i32 {
     store(pool, || {
         let pool = RawPool::new(BufferPool::new(length, count)?);
-        Ok(PoolHandle { poison: Poison::default(), pool, count })
+        Ok(PoolHandle { state: HandleState::default(), pool, count })
     })
 }
 
@@ -87,7 +87,7 @@ pub extern "C" fn uringfs_pool_put(pool: Option<&PoolHandle>, buffer: *mut c_voi
 #[unsafe(no_mangle)]
 pub extern "C" fn uringfs_pool_close(pool: *mut PoolHandle) -> i32 {
     call_free(|| {
-        let Some(handle) = take(pool) else { return Ok(0) };
+        let Some(handle) = take(pool)? else { return Ok(0) };
         if handle.pool.pool().available() < handle.count {
             // It stays C's.
             let _ = Box::into_raw(handle);

@@ -15,7 +15,7 @@ use zerocopy::FromZeros;
 
 use crate::error::Failure;
 use crate::file::too_long;
-use crate::handle::{Handle, Poison, call, call_free, store, take};
+use crate::handle::{Handle, HandleState, call, call_free, store, take};
 use crate::pointers::store_at;
 use crate::sized::{self, Growing};
 use crate::switches;
@@ -23,7 +23,7 @@ use crate::thread::this_thread;
 
 /// A reactor: the event loop of the thread that has created it. Only this thread may use it: other threads get -EPERM.
 pub struct ReactorHandle {
-    poison: Poison,
+    state: HandleState,
     thread: usize,
     /// Of its own, so that threads share no counter.
     memory: ForeignBuffers,
@@ -40,8 +40,8 @@ impl fmt::Debug for ReactorHandle {
 
 impl Handle for ReactorHandle {
     #[inline(always)]
-    fn poison(&self) -> &Poison {
-        &self.poison
+    fn state(&self) -> &HandleState {
+        &self.state
     }
 
     #[inline(always)]
@@ -175,7 +175,7 @@ pub extern "C" fn uringfs_reactor_create(
             reactor.set(name, value)
         })?;
         Ok(ReactorHandle {
-            poison: Poison::default(),
+            state: HandleState::default(),
             thread: this_thread(),
             memory: ForeignBuffers::default(),
             reactor: Reactor::new(reactor)?,
@@ -312,13 +312,7 @@ pub extern "C" fn uringfs_reactor_cancel(reactor: Option<&ReactorHandle>, user_d
 #[unsafe(no_mangle)]
 pub extern "C" fn uringfs_reactor_close(reactor: *mut ReactorHandle) -> i32 {
     call_free(|| {
-        let Some(handle) = take(reactor) else { return Ok(0) };
-        if let Err(failure) = handle.check_caller() {
-            // It stays C's, and its thread's.
-            let _ = Box::into_raw(handle);
-            return Err(failure);
-        }
-        drop(handle);
+        drop(take(reactor)?);
         Ok(0)
     })
 }
@@ -343,7 +337,6 @@ pub(crate) fn refused(errno: Errno) -> Failure {
             c"as much is in flight as the reactor's depth allows, or as the kernel takes: reap completions first",
         ),
         Errno::NODEV => Failure::fixed(errno, c"the device has been removed"),
-        Errno::CHILD => Failure::fixed(errno, c"the reactor is the parent process's: create one after the fork"),
         errno => Failure::of_file("the reactor refuses", errno),
     }
 }

@@ -9,20 +9,20 @@ use uringfs::{FormatOptions, Volume, VolumeOptions};
 use zerocopy::FromZeros;
 
 use crate::error::Failure;
-use crate::handle::{Handle, Poison, call, call_free, store, take};
+use crate::handle::{Handle, HandleState, call, call_free, store, take};
 use crate::pointers;
 use crate::sized::{self, Growing};
 
 /// A volume that is open. Any thread may use it, also several at once. Close it once, when no other call with it runs.
 #[derive(Debug)]
 pub struct VolumeHandle {
-    poison: Poison,
+    state: HandleState,
     volume: Volume,
 }
 
 impl Handle for VolumeHandle {
-    fn poison(&self) -> &Poison {
-        &self.poison
+    fn state(&self) -> &HandleState {
+        &self.state
     }
 }
 
@@ -32,7 +32,7 @@ impl VolumeHandle {
     }
 
     fn new(volume: Volume) -> VolumeHandle {
-        VolumeHandle { poison: Poison::default(), volume }
+        VolumeHandle { state: HandleState::default(), volume }
     }
 }
 
@@ -220,7 +220,7 @@ pub extern "C" fn uringfs_volume_statistics(
 /// and the volume stays open until the last file of it is closed.
 #[unsafe(no_mangle)]
 pub extern "C" fn uringfs_volume_close(volume: *mut VolumeHandle) -> i32 {
-    call_free(|| match take(volume) {
+    call_free(|| match take(volume)? {
         Some(handle) => Ok(handle.volume.close().map(|()| 0)?),
         None => Ok(0),
     })

@@ -79,6 +79,36 @@ static void what_is_wrong_is_refused(void) {
     EXPECT_OK(uringfs_volume_close(volume));
 }
 
+// Every failure stores NULL, which may be closed.
+static void a_failed_opening_stores_null(void) {
+    struct uringfs_volume *volume = new_volume();
+    struct uringfs_open_options unknown_flag = {.size = sizeof unknown_flag, .flags = 64};
+    struct uringfs_open_options unknown_switch = {.size = sizeof unknown_switch, .switches = "unknown=1"};
+    struct uringfs_open_options no_size = {.flags = URINGFS_OPEN_READ};
+    struct {
+        struct uringfs_volume *volume;
+        const char *path;
+        struct uringfs_open_options *options;
+    } openings[] = {
+        {volume, "/file", &unknown_flag}, {volume, "/file", &unknown_switch}, {volume, "/file", &no_size},
+        {volume, NULL, NULL},             {NULL, "/file", NULL},
+    };
+    for (size_t i = 0; i < sizeof openings / sizeof *openings; i++) {
+        struct uringfs_file *file = (void *)1;
+        EXPECT_EQ(uringfs_file_open(openings[i].volume, openings[i].path, openings[i].options, &file), -EINVAL);
+        EXPECT(file == NULL);
+        EXPECT_OK(uringfs_file_close(file));
+    }
+    struct uringfs_directory *directory = (void *)1;
+    EXPECT_EQ(uringfs_directory_open(volume, NULL, &directory), -EINVAL);
+    EXPECT(directory == NULL);
+    directory = (void *)1;
+    EXPECT_EQ(uringfs_directory_open(NULL, "/", &directory), -EINVAL);
+    EXPECT(directory == NULL);
+    EXPECT_EQ(uringfs_directory_open(volume, "/", NULL), -EINVAL);
+    EXPECT_OK(uringfs_volume_close(volume));
+}
+
 static void a_target_is_one_file(void) {
     struct uringfs_file *file;
     EXPECT_EQ(uringfs_file_open_target("memory:1m", URINGFS_OPEN_WRITE, &file), -EINVAL);
@@ -97,6 +127,7 @@ int main(void) {
     bytes_are_moved_at_any_offset(0);
     bytes_are_moved_at_any_offset(URINGFS_OPEN_DIRECT);
     what_is_wrong_is_refused();
+    a_failed_opening_stores_null();
     a_target_is_one_file();
     return 0;
 }

@@ -333,18 +333,42 @@ static void misuse_is_refused(struct uringfs_volume *volume, uint32_t queue) {
     EXPECT_OK(uringfs_file_close(file));
 }
 
-// The child of a fork gets errors, and closes its handles without harm to the parent.
+// In the child of a fork all calls fail, but those that close: they return at once, and the parent goes on.
 static void the_child_of_a_fork_is_refused(struct uringfs_volume *volume, uint32_t queue) {
     struct uringfs_reactor *reactor = new_reactor(queue, 0);
     struct uringfs_file *file = open_file(volume, "/pooled", URINGFS_OPEN_READ | URINGFS_OPEN_DIRECT);
+    struct uringfs_file *cached = new_file(volume, "/cached", 0);
+    struct uringfs_directory *directory;
+    struct uringfs_pool *pool;
     static char buffer[BLOCK];
+    EXPECT_EQ(uringfs_file_write(cached, "hello", 5, 0, 0), 5);
+    EXPECT_OK(uringfs_directory_open(volume, "/", &directory));
+    EXPECT_OK(uringfs_pool_create(BLOCK, 1, &pool));
     EXPECT_OK(uringfs_queue_read(reactor, file, buffer, BLOCK, 0, 1));
     pid_t child = fork();
     EXPECT(child >= 0);
     if (child == 0) {
         struct uringfs_completion completion;
+        struct uringfs_entry entry = {.size = sizeof entry};
+        struct uringfs_file *none = (void *)1;
+        char bytes[5];
         EXPECT_EQ(uringfs_reactor_reap(reactor, &completion, 1, 1, -1), -ECHILD);
+        EXPECT_TEXT("after the fork");
         EXPECT_EQ(uringfs_mkdir(volume, "/child", 0755), -ECHILD);
+        EXPECT_EQ(uringfs_file_open(volume, "/pooled", NULL, &none), -ECHILD);
+        EXPECT(none == NULL);
+        EXPECT_EQ(uringfs_file_read(cached, bytes, 5, 0), -ECHILD);
+        EXPECT_EQ(uringfs_file_size(cached), -ECHILD);
+        EXPECT_EQ(uringfs_directory_next(directory, &entry), -ECHILD);
+        EXPECT(uringfs_pool_get(pool) == NULL);
+        struct uringfs_reactor *own = new_reactor(queue, 0);
+        EXPECT_EQ(uringfs_queue_read(own, file, bytes, 5, 0, 1), -ECHILD);
+        EXPECT_OK(uringfs_reactor_close(own));
+        EXPECT_OK(uringfs_volume_close(volume));
+        EXPECT_OK(uringfs_directory_close(directory));
+        EXPECT_OK(uringfs_file_close(cached));
+        EXPECT_OK(uringfs_file_close(file));
+        EXPECT_OK(uringfs_pool_close(pool));
         EXPECT_OK(uringfs_reactor_close(reactor));
         _exit(0);
     }
@@ -352,8 +376,14 @@ static void the_child_of_a_fork_is_refused(struct uringfs_volume *volume, uint32
     int status;
     EXPECT_EQ(waitpid(child, &status, 0), child);
     EXPECT_EQ(status, 0);
-    EXPECT_OK(uringfs_reactor_close(reactor));
+    char bytes[5];
+    EXPECT_EQ(uringfs_file_read(cached, bytes, 5, 0), 5);
+    EXPECT_OK(memcmp(bytes, "hello", 5));
+    EXPECT_OK(uringfs_pool_close(pool));
+    EXPECT_OK(uringfs_directory_close(directory));
+    EXPECT_OK(uringfs_file_close(cached));
     EXPECT_OK(uringfs_file_close(file));
+    EXPECT_OK(uringfs_reactor_close(reactor));
 }
 
 int main(int argc, char **argv) {
