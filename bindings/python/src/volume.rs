@@ -12,6 +12,7 @@ use uringfs::volume::{FileTimes, Follow, Time};
 use uringfs::{Error, FormatOptions, OpenOptions, VolumeOptions};
 
 use crate::errors::{closed, open_error, os_error, os_error_of_two, other_volume};
+use crate::event_loop;
 use crate::file::File;
 use crate::guard::Guard;
 use crate::handle::Handle;
@@ -163,6 +164,8 @@ impl Volume {
         let open = self.open.lock().take();
         let closed = self.guard.call_detached(py, || {
             files.iter().filter_map(Weak::upgrade).for_each(|file| file.close());
+            // Operations of this thread's event loop keep their files open, and run in this thread only.
+            event_loop::finish_all();
             open.map_or(Ok(()), uringfs::Volume::close)
         });
         closed?.map_err(|error| os_error(&error))
