@@ -48,6 +48,18 @@ pub(crate) fn os_error_of_two(error: &Error, source: &Path, target: &Path) -> Py
     PyOSError::new_err((errno, message(error), source, None::<i32>, target))
 }
 
+/// The error of a call with two paths in different volumes, each with its volume.
+pub(crate) fn other_volume((source, of): (&Path, &Path), (target, to): (&Path, &Path)) -> PyErr {
+    let errno = Errno::XDEV.raw_os_error();
+    let what = format!(
+        "from the volume {} to the volume {}: copy the content, and remove the file",
+        of.display(),
+        to.display()
+    );
+    let (source, target) = (source.as_os_str().to_owned(), target.as_os_str().to_owned());
+    PyOSError::new_err((errno, what, source, None::<i32>, target))
+}
+
 /// The error of an operation on a file's data.
 pub(crate) fn data_error(errno: Errno, path: &Path) -> PyErr {
     let message = match errno {

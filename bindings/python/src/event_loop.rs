@@ -7,7 +7,7 @@ use std::future::poll_fn;
 use std::os::fd::AsRawFd;
 use std::pin::Pin;
 use std::sync::{Arc, Weak};
-use std::task::Poll;
+use std::task::{Poll, Waker};
 
 use pyo3::prelude::*;
 use uringfs::Errno;
@@ -16,7 +16,7 @@ use crate::fork::Process;
 use crate::guard::{Guard, catch};
 use crate::handle::{Handle, operation_error};
 use crate::memory::{NewBytes, release_ended};
-use crate::thread_reactor::{set_has_ended, settle, thread_reactor};
+use crate::thread_reactor::{run_until, set_has_ended, settle, thread_reactor};
 
 /// The most operations of a thread that are in flight; further ones wait in their order. Half of what a reactor
 /// admits, so that calls that block find room beside them.
@@ -57,6 +57,41 @@ thread_local! {
     static NEXT_ID: Cell<u64> = const { Cell::new(0) };
     /// The tasks that run operations, and the process whose they are.
     static TASKS: Cell<(usize, Option<Process>)> = const { Cell::new((0, None)) };
+    /// Wakes [`finish_all`] when a task has ended.
+    static TASK_ENDED: Cell<Option<Waker>> = const { Cell::new(None) };
+}
+
+/// A task that runs operations, which [`TASKS`] counts.
+struct Task {
+    process: Process,
+}
+
+impl Task {
+    fn begin() -> Task {
+        let process = Process::current();
+        TASKS.set((tasks() + 1, Some(process)));
+        Task { process }
+    }
+}
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        if let (tasks, Some(process)) = TASKS.get()
+            && process == self.process
+        {
+            TASKS.set((tasks - 1, Some(process)));
+            // Not in a thread that ends, which drops its reactor.
+            let _ = TASK_ENDED.try_with(|waker| waker.take().map(Waker::wake));
+        }
+    }
+}
+
+/// The tasks that this process has begun in this thread.
+fn tasks() -> usize {
+    match TASKS.get() {
+        (tasks, Some(process)) if !process.is_parent() => tasks,
+        _ => 0,
+    }
 }
 
 /// Starts an operation, and returns the number by which `collect` reports its end.
@@ -73,24 +108,18 @@ pub(crate) fn start(
     NEXT_ID.set(id + 1);
     let file = FileOf { handle: Arc::downgrade(handle), guard: handle.guard().clone() };
     let begun = Begun { id, operation: Box::pin(operation), value, file };
-    let process = Some(Process::current());
-    let tasks = match TASKS.get() {
-        (tasks, of) if of == process => tasks,
-        _ => 0,
-    };
-    if tasks >= MAX_IN_FLIGHT {
+    if tasks() >= MAX_IN_FLIGHT {
         WAITING.with_borrow_mut(|waiting| waiting.push_back(begun));
         return Ok(id);
     }
-    TASKS.set((tasks + 1, process));
     // The task goes on by itself.
-    drop(reactor.spawn(run(begun)));
+    drop(reactor.spawn(run(begun, Task::begin())));
     settle(&reactor);
     Ok(id)
 }
 
 /// Runs an operation, and then those that wait.
-async fn run(begun: Begun) {
+async fn run(begun: Begun, _task: Task) {
     let mut next = Some(begun);
     while let Some(Begun { id, mut operation, value, file }) = next {
         let polled = poll_fn(|context| {
@@ -103,8 +132,23 @@ async fn run(begun: Begun) {
         set_has_ended(true);
         next = WAITING.with_borrow_mut(VecDeque::pop_front);
     }
-    let (tasks, process) = TASKS.get();
-    TASKS.set((tasks - 1, process));
+}
+
+/// Waits until all operations of this thread have ended; its event loop collects them later. The caller has released
+/// the GIL.
+pub(crate) fn finish_all() {
+    let ended = poll_fn(|context| match tasks() {
+        0 => Poll::Ready(()),
+        _ => {
+            TASK_ENDED.set(Some(context.waker().clone()));
+            Poll::Pending
+        }
+    });
+    if tasks() > 0
+        && let Ok(reactor) = thread_reactor()
+    {
+        run_until(&reactor, ended);
+    }
 }
 
 /// Does what needs no wait. The panic of an operation is the operation's own result; then the rest has its turn.

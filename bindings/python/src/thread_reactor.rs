@@ -51,18 +51,20 @@ pub(crate) const MAX_PANICS: usize = 8;
 /// Waits for an operation. The caller has released the GIL.
 pub(crate) fn wait<R: OpOutput>(op: FileOp<R>) -> R {
     match thread_reactor() {
-        Ok(reactor) => {
-            let mut op = pin!(op);
-            // The wait runs all operations of the thread. If one of them panics, its own result is ENOTRECOVERABLE, and the
-            // wait goes on.
-            let waits = (0..MAX_PANICS).find_map(|_| catch(|| reactor.block_on(op.as_mut())));
-            let output = waits.unwrap_or_else(|| reactor.block_on(op));
-            settle(&reactor);
-            output
-        }
+        Ok(reactor) => run_until(&reactor, op),
         // A thread that waits for the library's own reactors needs no descriptor.
         Err(_) => op.wait(),
     }
+}
+
+/// Runs all operations of this thread until a future has ended. The caller has released the GIL.
+pub(crate) fn run_until<F: Future>(reactor: &Reactor, future: F) -> F::Output {
+    let mut future = pin!(future);
+    // If another operation panics, its own result is ENOTRECOVERABLE, and the wait goes on.
+    let waits = (0..MAX_PANICS).find_map(|_| catch(|| reactor.block_on(future.as_mut())));
+    let output = waits.unwrap_or_else(|| reactor.block_on(future));
+    settle(reactor);
+    output
 }
 
 /// After a wait on the reactor, during which it may have ended operations of the thread's event loop: makes the

@@ -5,12 +5,14 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use uringfs::cache::Cache;
 use uringfs::volume::{FileTimes, Follow, Time};
 use uringfs::{Error, FormatOptions, OpenOptions, VolumeOptions};
 
-use crate::errors::{closed, open_error, os_error, os_error_of_two};
+use crate::errors::{closed, open_error, os_error, os_error_of_two, other_volume};
+use crate::event_loop;
 use crate::file::File;
 use crate::guard::Guard;
 use crate::handle::Handle;
@@ -52,6 +54,49 @@ impl Volume {
     fn get(&self) -> PyResult<uringfs::Volume> {
         self.guard.check()?;
         self.open.lock().clone().ok_or_else(|| closed("volume"))
+    }
+
+    /// The volume of a path.
+    fn volume_of<'a>(&'a self, py: Python<'a>, path: &'a PathInVolume) -> PyResult<&'a Volume> {
+        match &path.volume {
+            Some(volume) => Ok(volume.bind(py).cast::<Volume>()?.get()),
+            None => Ok(self),
+        }
+    }
+
+    /// A path in this volume.
+    ///
+    /// # Errors
+    /// ValueError if it is one in another volume.
+    fn path_of(&self, py: Python<'_>, path: PathInVolume) -> PyResult<PathBuf> {
+        let volume = self.volume_of(py, &path)?;
+        if std::ptr::eq(volume, self) {
+            return Ok(path.path);
+        }
+        let (of, own) = (volume.guard.path().display(), self.guard.path().display());
+        let path = path.path.display();
+        Err(PyValueError::new_err(format!(
+            "{path} is a path of the volume {of}, and this is a call of the volume {own}: \
+             call the path's volume, or pass the path's text"
+        )))
+    }
+
+    /// Two paths for a call that cannot go from one volume to another.
+    ///
+    /// # Errors
+    /// EXDEV if they are in different volumes.
+    fn paths_of(
+        &self,
+        py: Python<'_>,
+        source: PathInVolume,
+        target: PathInVolume,
+    ) -> PyResult<(PathBuf, PathBuf)> {
+        let volumes = (self.volume_of(py, &source)?, self.volume_of(py, &target)?);
+        if !std::ptr::eq(volumes.0, volumes.1) {
+            let (of, to) = (volumes.0.guard.path(), volumes.1.guard.path());
+            return Err(other_volume((&source.path, of), (&target.path, to)));
+        }
+        Ok((self.path_of(py, source)?, self.path_of(py, target)?))
     }
 
     /// Calls the volume without the GIL.
@@ -119,6 +164,8 @@ impl Volume {
         let open = self.open.lock().take();
         let closed = self.guard.call_detached(py, || {
             files.iter().filter_map(Weak::upgrade).for_each(|file| file.close());
+            // Operations of this thread's event loop keep their files open, and run in this thread only.
+            event_loop::finish_all();
             open.map_or(Ok(()), uringfs::Volume::close)
         });
         closed?.map_err(|error| os_error(&error))
@@ -173,6 +220,11 @@ impl Volume {
         self.call(py, uringfs::Volume::sync)
     }
 
+    /// The text of a path in this volume.
+    fn text_of(&self, py: Python<'_>, path: PathInVolume) -> PyResult<OsString> {
+        self.path_of(py, path).map(PathBuf::into_os_string)
+    }
+
     /// Opens a file.
     #[pyo3(signature = (path, *, read, write, create, exclusive, truncate, direct, permissions))]
     #[expect(clippy::too_many_arguments, reason = "they are keywords of a Python call")]
@@ -188,12 +240,13 @@ impl Volume {
         direct: bool,
         permissions: u32,
     ) -> PyResult<File> {
+        let path = self.path_of(py, path)?;
         let options = OpenOptions::new().read(read).write(write).create(create);
         let options = options.create_new(exclusive).truncate(truncate).direct(direct);
         let options = options.mode(permissions);
         let (file, volume) =
             self.call(py, |volume| Ok((options.open(volume, &path)?, volume.clone())))?;
-        let file = File::new(file, volume, path.into());
+        let file = File::new(file, volume, path);
         let mut files = self.files.lock();
         // Those that are gone, whenever the list would grow.
         if files.len() == files.capacity() {
@@ -206,6 +259,7 @@ impl Volume {
     /// The names in a directory, sorted by their bytes.
     #[pyo3(signature = (path = PathInVolume::root()), text_signature = "($self, path='/')")]
     fn listdir(&self, py: Python<'_>, path: PathInVolume) -> PyResult<Vec<OsString>> {
+        let path = self.path_of(py, path)?;
         self.call(py, |volume| {
             volume.read_dir(&path)?.map(|entry| Ok(entry?.file_name())).collect()
         })
@@ -213,6 +267,7 @@ impl Volume {
 
     /// The entries of a directory: name, type as in `st_mode`, and number of the inode.
     fn entries(&self, py: Python<'_>, path: PathInVolume) -> PyResult<Vec<(OsString, u16, u64)>> {
+        let path = self.path_of(py, path)?;
         self.call(py, |volume| {
             let entries = volume.read_dir(&path)?.map(|entry| {
                 let entry = entry?;
@@ -230,6 +285,7 @@ impl Volume {
         path: PathInVolume,
         follow_symlinks: bool,
     ) -> PyResult<Bound<'py, PyAny>> {
+        let path = self.path_of(py, path)?;
         let metadata = self.call(py, |volume| match follow_symlinks {
             true => volume.metadata(&path),
             false => volume.symlink_metadata(&path),
@@ -239,59 +295,63 @@ impl Volume {
 
     /// True if the path leads to something.
     fn exists(&self, py: Python<'_>, path: PathInVolume) -> PyResult<bool> {
+        let path = self.path_of(py, path)?;
         self.call(py, |volume| volume.exists(&path))
     }
 
     /// Creates a directory.
     #[pyo3(signature = (path, mode = 0o755))]
     fn mkdir(&self, py: Python<'_>, path: PathInVolume, mode: u32) -> PyResult<()> {
+        let path = self.path_of(py, path)?;
         self.call(py, |volume| volume.create_dir_with_mode(&path, mode))
     }
 
     /// Creates a directory and those above it, as far as they do not exist.
     fn create_dir_all(&self, py: Python<'_>, path: PathInVolume) -> PyResult<()> {
+        let path = self.path_of(py, path)?;
         self.call(py, |volume| volume.create_dir_all(&path))
     }
 
     /// Renames a file or a directory, and replaces what has the new name.
     fn rename(&self, py: Python<'_>, source: PathInVolume, target: PathInVolume) -> PyResult<()> {
-        self.call_with_two(py, (source.as_ref(), target.as_ref()), |volume| {
-            volume.rename(&source, &target)
-        })
+        let (source, target) = self.paths_of(py, source, target)?;
+        self.call_with_two(py, (&source, &target), |volume| volume.rename(&source, &target))
     }
 
     /// Removes a file.
     fn remove(&self, py: Python<'_>, path: PathInVolume) -> PyResult<()> {
+        let path = self.path_of(py, path)?;
         self.call(py, |volume| volume.remove_file(&path))
     }
 
     /// Removes an empty directory.
     fn rmdir(&self, py: Python<'_>, path: PathInVolume) -> PyResult<()> {
+        let path = self.path_of(py, path)?;
         self.call(py, |volume| volume.remove_dir(&path))
     }
 
     /// Removes a directory with everything in it.
     fn rmtree(&self, py: Python<'_>, path: PathInVolume) -> PyResult<()> {
+        let path = self.path_of(py, path)?;
         self.call(py, |volume| volume.remove_dir_all(&path))
     }
 
     /// Creates a symbolic link at `target` with the text `source`.
     fn symlink(&self, py: Python<'_>, source: PathInVolume, target: PathInVolume) -> PyResult<()> {
-        self.call_with_two(py, (source.as_ref(), target.as_ref()), |volume| {
-            volume.symlink(&source, &target)
-        })
+        let (source, target) = (self.path_of(py, source)?, self.path_of(py, target)?);
+        self.call_with_two(py, (&source, &target), |volume| volume.symlink(&source, &target))
     }
 
     /// The text of a symbolic link.
     fn readlink(&self, py: Python<'_>, path: PathInVolume) -> PyResult<OsString> {
+        let path = self.path_of(py, path)?;
         self.call(py, |volume| volume.read_link(&path).map(PathBuf::into_os_string))
     }
 
     /// Gives a file a further name.
     fn link(&self, py: Python<'_>, source: PathInVolume, target: PathInVolume) -> PyResult<()> {
-        self.call_with_two(py, (source.as_ref(), target.as_ref()), |volume| {
-            volume.hard_link(&source, &target)
-        })
+        let (source, target) = self.paths_of(py, source, target)?;
+        self.call_with_two(py, (&source, &target), |volume| volume.hard_link(&source, &target))
     }
 
     /// Copies the content and the permissions of a file, and returns its size.
@@ -301,9 +361,8 @@ impl Volume {
         source: PathInVolume,
         target: PathInVolume,
     ) -> PyResult<u64> {
-        self.call_with_two(py, (source.as_ref(), target.as_ref()), |volume| {
-            volume.copy(&source, &target)
-        })
+        let (source, target) = (self.path_of(py, source)?, self.path_of(py, target)?);
+        self.call_with_two(py, (&source, &target), |volume| volume.copy(&source, &target))
     }
 
     /// Panics in a call, for tests.
@@ -315,6 +374,7 @@ impl Volume {
 
     /// Changes the permissions of a file.
     fn chmod(&self, py: Python<'_>, path: PathInVolume, mode: u32) -> PyResult<()> {
+        let path = self.path_of(py, path)?;
         let permissions = (mode & 0o7777) as u16;
         self.call(py, |volume| {
             volume.set_attributes(&path, Follow::Yes, |inode| inode.permissions = permissions)
@@ -323,6 +383,7 @@ impl Volume {
 
     /// Sets the times of the last access and of the last change of the content, in nanoseconds since 1970.
     fn utime_ns(&self, py: Python<'_>, path: PathInVolume, times: (i64, i64)) -> PyResult<()> {
+        let path = self.path_of(py, path)?;
         let (accessed, modified) = times;
         let times = FileTimes::new()
             .set_accessed(Time::from_nanoseconds(accessed))

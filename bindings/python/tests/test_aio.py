@@ -209,18 +209,41 @@ def test_a_loop_that_closes_with_operations_in_flight_harms_no_other(file, conte
     assert asyncio.run(read()) == content[:BLOCK]
 
 
-def test_a_volume_closes_while_operations_are_in_flight(image):
+@pytest.mark.parametrize("count", [1, 2000])
+@pytest.mark.parametrize("direct", [False, True])
+def test_a_volume_closes_while_operations_are_in_flight(image, direct, count):
     volume = uringfs.Volume(image)
 
     async def main():
-        file = AsyncFile(volume.open_file("/file", "w+"))
-        write = asyncio.ensure_future(file.write_at(bytes(1 << 20), 0))
+        file = AsyncFile(volume.open_file("/file", "w+", direct=direct))
+        writes = [
+            asyncio.ensure_future(file.write_at(bytes([number % 256]) * BLOCK, number * BLOCK, durable=number == 0))
+            for number in range(count)
+        ]
         await asyncio.sleep(0)
         volume.close()
         with pytest.raises(ValueError, match="closed"):
             await file.read_at(1, 0)
-        assert await write == 1 << 20
+        assert await asyncio.gather(*writes) == [BLOCK] * count
 
     asyncio.run(main())
     with uringfs.Volume(image) as volume:
-        assert volume.getsize("/file") == 1 << 20
+        assert (volume / "file").read_bytes() == b"".join(bytes([number % 256]) * BLOCK for number in range(count))
+
+
+def test_a_volume_closes_although_an_operation_panics(image):
+    """Planted: see test_panics."""
+    volume = uringfs.Volume(image)
+
+    async def main():
+        file = volume.open_file("/file", "w+", direct=True)
+        write = asyncio.ensure_future(AsyncFile(file).write_at(bytes(BLOCK), 0))
+        await asyncio.sleep(0)
+        if hasattr(file, "_plant_panic_in_reactor"):
+            file._plant_panic_in_reactor()
+        volume.close()
+        assert await write == BLOCK
+
+    asyncio.run(main())
+    with uringfs.Volume(image) as volume:
+        assert volume.getsize("/file") == BLOCK

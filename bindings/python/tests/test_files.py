@@ -99,13 +99,29 @@ def test_a_wrong_mode_is_refused_as_by_open(volume, mode):
     assert not volume.exists("/file")
 
 
-def test_wrong_arguments_leave_no_file_open(volume):
-    with pytest.raises(ValueError, match="unbuffered text"):
-        volume.open("/file", "w", buffering=0)
-    with pytest.raises(ValueError, match="binary mode"):
-        volume.open("/file", "wb", encoding="utf-8")
-    with pytest.raises(LookupError):
-        volume.open("/file", "w", encoding="no such encoding")
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"mode": "w", "buffering": 0},
+        {"mode": "wb", "encoding": "utf-8"},
+        {"mode": "wb", "errors": "strict"},
+        {"mode": "wb", "newline": ""},
+        {"mode": "w", "newline": "x"},
+        {"mode": "w", "encoding": "no such encoding"},
+        {"mode": "w", "encoding": "hex"},
+        {"mode": "w", "errors": 7},
+        {"mode": "w", "buffering": "8"},
+        {"mode": "wb", "buffering": None},
+    ],
+)
+def test_wrong_arguments_are_refused_before_the_file_is_opened(volume, arguments):
+    (volume / "file").write_bytes(b"content")
+    with pytest.raises((ValueError, LookupError, TypeError)) as theirs:
+        open("/dev/null", **arguments)
+    for path in ("/file", "/new"):
+        with pytest.raises(theirs.type):
+            volume.open(path, **arguments)
+    assert (volume / "file").read_bytes() == b"content" and volume.listdir() == ["file"]
 
 
 def test_a_file_has_calls_by_offset(volume):

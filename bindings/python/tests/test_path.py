@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path as SystemPath
 
@@ -32,6 +33,10 @@ def test_content_is_written_and_read(root):
         stream.write("more")
     assert file.read_text() == "text\nmore"
     assert file.stat().st_size == 10 and file.lstat().st_size == 10
+    for write, data in ((file.write_bytes, "text"), (file.write_text, b"bytes")):
+        with pytest.raises(TypeError):
+            write(data)
+    assert file.stat().st_size == 10
     with pytest.raises(FileNotFoundError):
         (root / "missing").read_bytes()
 
@@ -117,3 +122,58 @@ def test_a_path_is_not_one_of_the_system(volume):
     with pytest.raises(TypeError):
         open(path)
     assert repr(path) == "uringfs.Path('/file')"
+
+
+def test_a_path_of_another_volume_is_refused(volume, tmp_path):
+    with uringfs.Volume.create(tmp_path / "backup.img", 64 << 20) as backup:
+        for each in (volume, backup):
+            each.makedirs("/folder/empty")
+            (each / "file").write_text("content")
+        path, folder = volume / "file", volume / "folder"
+        before = list(backup.walk())
+        calls = [
+            lambda: backup.remove(path),
+            lambda: backup.unlink(path),
+            lambda: backup.rmtree(folder),
+            lambda: backup.rmdir(folder / "empty"),
+            lambda: backup.open(path, "w"),
+            lambda: backup.open_file(path, "w"),
+            lambda: backup.listdir(folder),
+            lambda: backup.scandir(folder),
+            lambda: list(backup.walk(folder)),
+            lambda: backup.mkdir(volume / "new"),
+            lambda: backup.makedirs(volume / "new" / "inner"),
+            lambda: backup.stat(path),
+            lambda: backup.lstat(path),
+            lambda: backup.exists(path),
+            lambda: backup.isfile(path),
+            lambda: backup.getsize(path),
+            lambda: backup.readlink(path),
+            lambda: backup.symlink(path, "/new"),
+            lambda: backup.copyfile(path, "/new"),
+            lambda: backup.copyfile("/file", volume / "new"),
+            lambda: backup.rename(path, volume / "new"),
+            lambda: backup.chmod(path, 0o600),
+            lambda: backup.utime(path),
+            lambda: backup.path(path),
+            lambda: backup / path,
+            lambda: backup.path("folder") / path,
+            lambda: (backup / "file").relative_to(folder),
+        ]
+        for number, call in enumerate(calls):
+            with pytest.raises(ValueError, match=r"uringfs\.img.*backup\.img") as refused:
+                call()
+            assert "pass the path's text" in str(refused.value), number
+        for move in (backup.rename, backup.replace, backup.link):
+            for source, target in ((path, "/new"), ("/file", volume / "new")):
+                with pytest.raises(OSError, match=r"copy the content") as refused:
+                    move(source, target)
+                assert (refused.value.errno, refused.value.filename) == (errno.EXDEV, "/file")
+                assert refused.value.filename2 == "/new"
+        for move in (path.rename, path.replace, path.hardlink_to):
+            with pytest.raises(OSError) as refused:
+                move(backup / "new")
+            assert refused.value.errno == errno.EXDEV
+        assert not path.samefile(backup / "file") and path.samefile(volume / "file")
+        assert not path.is_relative_to(backup / "")
+        assert list(backup.walk()) == before and (backup / "file").read_text() == "content"

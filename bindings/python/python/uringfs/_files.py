@@ -186,6 +186,26 @@ class Mode:
         }
 
 
+def check_arguments(
+    mode: Mode,
+    buffering: int,
+    encoding: str | None,
+    errors: str | None,
+    newline: str | None,
+) -> None:
+    """Refuses the arguments that `open` refuses, before a file is opened: that may create or truncate it."""
+    if not isinstance(buffering, int):
+        raise TypeError(f"buffering is {buffering!r}, not an integer")
+    if mode.binary:
+        if (encoding, errors, newline) != (None, None, None):
+            raise ValueError("binary mode takes no encoding, errors or newline argument")
+    elif buffering == 0:
+        raise ValueError("can't have unbuffered text I/O")
+    else:
+        # Takes the same arguments as the text file itself.
+        io.TextIOWrapper(io.BytesIO(), encoding, errors, newline)
+
+
 def wrap(
     file: File,
     mode: Mode,
@@ -194,11 +214,7 @@ def wrap(
     errors: str | None,
     newline: str | None,
 ) -> IO[Any]:
-    """The raw, buffered or text file that `open` returns for these arguments."""
-    if mode.binary and (encoding, errors, newline) != (None, None, None):
-        raise ValueError("binary mode takes no encoding, errors or newline argument")
-    if buffering == 0 and not mode.binary:
-        raise ValueError("can't have unbuffered text I/O")
+    """The raw, buffered or text file that `open` returns for these arguments, which are checked."""
     raw = RawFile(file, mode.raw)
     if buffering == 0:
         return cast("IO[Any]", raw)

@@ -39,7 +39,7 @@ class Path:
     def __init__(self, volume: Volume, *segments: StrPath) -> None:
         #: The volume.
         self.volume = volume
-        self._pure = PurePosixPath("/", *(text_of(segment) for segment in segments))
+        self._pure = PurePosixPath("/", *(volume.text_of(segment) for segment in segments))
         self._text = str(self._pure)
 
     def _with(self, pure: PurePosixPath) -> Path:
@@ -84,7 +84,7 @@ class Path:
 
     def joinpath(self, *segments: StrPath) -> Path:
         """The path of a name below this one."""
-        return self._with(self._pure.joinpath(*(text_of(segment) for segment in segments)))
+        return self._with(self._pure.joinpath(*(self.volume.text_of(segment) for segment in segments)))
 
     def __truediv__(self, segment: StrPath) -> Path:
         return self.joinpath(segment)
@@ -103,11 +103,15 @@ class Path:
 
     def relative_to(self, other: StrPath) -> PurePosixPath:
         """The part of the path below another one."""
-        return self._pure.relative_to(PurePosixPath("/", text_of(other)))
+        return self._pure.relative_to(Path(self.volume, other)._pure)
 
     def is_relative_to(self, other: StrPath) -> bool:
         """True if the other path is this one, or above it."""
-        return self._pure.is_relative_to(PurePosixPath("/", text_of(other)))
+        return not self._is_elsewhere(other) and self._pure.is_relative_to(Path(self.volume, other)._pure)
+
+    def _is_elsewhere(self, other: StrPath) -> bool:
+        """True for a path of another volume."""
+        return isinstance(other, Path) and other.volume is not self.volume
 
     def match(self, pattern: str) -> bool:
         """True if the path matches a pattern."""
@@ -164,7 +168,7 @@ class Path:
 
     def samefile(self, other: StrPath) -> bool:
         """True if the other path leads to the same file."""
-        return self.stat().st_ino == self.volume.stat(other).st_ino
+        return not self._is_elsewhere(other) and self.stat().st_ino == self.volume.stat(other).st_ino
 
     def chmod(self, mode: int) -> None:
         """Changes the permissions."""
@@ -195,8 +199,9 @@ class Path:
 
     def write_bytes(self, data: Any) -> int:
         """Replaces the content."""
-        with self.volume.open(self, "wb", 0) as file:
-            return file.write(data)
+        # What is no buffer is refused before the file is truncated.
+        with memoryview(data) as view, self.volume.open(self, "wb", 0) as file:
+            return file.write(view)
 
     def write_text(
         self,
@@ -206,6 +211,8 @@ class Path:
         newline: str | None = None,
     ) -> int:
         """Replaces the content by text."""
+        if not isinstance(data, str):
+            raise TypeError(f"data is of type {type(data).__name__}, not str")
         with self.volume.open(self, "w", encoding=encoding, errors=errors, newline=newline) as file:
             return file.write(data)
 
@@ -245,9 +252,8 @@ class Path:
 
     def rename(self, target: StrPath) -> Path:
         """Renames it, and returns the new path. Replaces what is there."""
-        new = Path(self.volume, target)
-        self.volume.rename(self, new)
-        return new
+        self.volume.rename(self, target)
+        return Path(self.volume, target)
 
     def replace(self, target: StrPath) -> Path:
         """As `rename`."""
@@ -313,8 +319,3 @@ class Path:
         for name in self.volume.listdir(self):
             if fnmatch.fnmatchcase(name, first):
                 yield from (self / name)._select(rest)
-
-
-def text_of(path: StrPath) -> str:
-    """The text of a name in a volume."""
-    return path._text if isinstance(path, Path) else os.fspath(path)

@@ -11,8 +11,8 @@ from typing import IO, TYPE_CHECKING, Any, Literal, Self, overload
 
 from uringfs import _uringfs
 from uringfs._entries import DirEntry, ScandirIterator, Statistics
-from uringfs._files import Mode, RawFile, wrap
-from uringfs._path import Path, text_of
+from uringfs._files import Mode, RawFile, check_arguments, wrap
+from uringfs._path import Path
 
 if TYPE_CHECKING:
     import io
@@ -219,6 +219,7 @@ class Volume(_uringfs.Volume):
         With `direct`, reads and writes bypass the page cache. `permissions` are those of a new file.
         """
         parsed = Mode(mode)
+        check_arguments(parsed, buffering, encoding, errors, newline)
         file = self.open_native(path, direct=direct, permissions=permissions, **parsed.options())
         try:
             stream = wrap(file, parsed, buffering, encoding, errors, newline)
@@ -269,13 +270,13 @@ class Volume(_uringfs.Volume):
 
     def scandir(self, path: StrPath = "/") -> ScandirIterator:
         """The entries of a directory, with their types."""
-        directory = text_of(path)
+        directory = self.text_of(path)
         entries = self.entries(path)
         return ScandirIterator(DirEntry(self, directory, *entry) for entry in entries)
 
     def makedirs(self, path: StrPath, mode: int = 0o755, exist_ok: bool = False) -> None:
         """Creates a directory, and those above it that do not exist."""
-        text = text_of(path)
+        text = self.text_of(path)
         head, tail = os.path.split(text.rstrip("/"))
         if head.strip("/") and tail:
             self.create_dir_all(head)
@@ -345,7 +346,7 @@ class Volume(_uringfs.Volume):
         followlinks: bool = False,
     ) -> Iterator[tuple[str, list[str], list[str]]]:
         """The directories below `top` with their names, as `os.walk`."""
-        directory = text_of(top)
+        directory = self.text_of(top)
         try:
             entries = list(self.scandir(directory))
         except OSError as error:
