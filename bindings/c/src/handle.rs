@@ -3,12 +3,12 @@
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use uringfs::Errno;
+use uringfs::reactor::ForkDetector;
 
 use crate::error::Failure;
-use crate::fork::{count_forks, fork_count};
 
 /// A value that C holds by its address.
 pub(crate) trait Handle {
@@ -21,34 +21,22 @@ pub(crate) trait Handle {
     }
 }
 
-/// Whether a handle may be used: not in the child of a fork, and not after a panic in a call with it. The number of forks
-/// before it was made, with [`PANICKED`]: a call compares one word.
-#[derive(Debug)]
-pub(crate) struct HandleState(AtomicU32);
-
-const PANICKED: u32 = 1 << 31;
-
-impl Default for HandleState {
-    fn default() -> HandleState {
-        count_forks();
-        HandleState(AtomicU32::new(fork_count()))
-    }
+/// Whether a handle may be used: not in the child of a fork, and not after a panic in a call with it.
+#[derive(Debug, Default)]
+pub(crate) struct HandleState {
+    process: ForkDetector,
+    has_panicked: AtomicBool,
 }
 
 impl HandleState {
     #[inline(always)]
     fn is_usable(&self) -> bool {
-        self.0.load(Ordering::Relaxed) == fork_count()
-    }
-
-    /// True in the child of a fork.
-    fn is_of_parent(&self) -> bool {
-        self.0.load(Ordering::Relaxed) & !PANICKED != fork_count()
+        !self.process.is_forked() && !self.has_panicked.load(Ordering::Relaxed)
     }
 
     #[cold]
     fn failure(&self) -> Failure {
-        match self.is_of_parent() {
+        match self.process.is_forked() {
             true => Failure::fixed(
                 Errno::CHILD,
                 c"the handle is the parent process's: open volumes and create reactors after the fork",
@@ -94,7 +82,7 @@ pub(crate) fn call<H: Handle, S: Status>(
         Ok(Ok(value)) => value,
         Ok(Err(failure)) => failed(failure),
         Err(panic) => {
-            handle.state().0.fetch_or(PANICKED, Ordering::Relaxed);
+            handle.state().has_panicked.store(true, Ordering::Relaxed);
             panicked(panic)
         }
     }
@@ -167,7 +155,7 @@ fn place<H>(
 pub(crate) fn take<H: Handle>(pointer: *mut H) -> Result<Option<Box<H>>, Failure> {
     // SAFETY: `store` made the handle of a box, and C has not closed it before.
     let Some(handle) = (unsafe { pointer.as_ref() }) else { return Ok(None) };
-    if handle.state().is_of_parent() {
+    if handle.state().process.is_forked() {
         return Ok(None);
     }
     handle.check_caller()?;

@@ -44,9 +44,6 @@ mod handle;
 // Which thread this is.
 mod thread;
 
-// Which process has made a handle.
-mod fork;
-
 // Structs that carry their size.
 mod sized;
 

@@ -149,7 +149,7 @@ pub mod reactor {
     pub use uringfs_ring::{Feature, Features};
     // For callers in other languages.
     #[doc(hidden)]
-    pub use uringfs_reactor::TakeCompletion;
+    pub use uringfs_reactor::{ForkDetector, TakeCompletion};
 }
 
 /// Devices below files and volumes: files and block devices, memory, exports of NBD servers, and simulated ones.
