@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 // Top down: a module imports only from those below it.
 
 /// Volumes and files; use the package `uringfs`, which imports them.
-#[pymodule]
+#[pymodule(gil_used = true)]
 mod _uringfs {
     #[pymodule_export]
     use crate::event_loop::{collect, descriptor};
