@@ -396,19 +396,23 @@ fn an_export_is_removed_while_others_are_busy() {
     read(&mut again, 0);
 }
 
-/// Each holds as much memory as a request can have, and the thread has less than all of them ask for.
+/// Clients that stall in the payload of a write, each of which holds as much memory as a request can have.
+fn stall_in_payloads(served: &Served, count: usize) -> Vec<UnixStream> {
+    let stall = |_| {
+        let mut stream = begin(served, "disk");
+        let write = Request::new(Command::WRITE, 0, 1, 0, 32 << 20);
+        stream.write_all(&[write.as_bytes(), &[1]].concat()).unwrap();
+        stream
+    };
+    (0..count).map(stall).collect()
+}
+
+/// The thread has less memory than all of them ask for.
 #[test]
 fn clients_that_stall_in_a_payload_hold_up_no_other() {
     let options = ServerOptions::new().threads(1);
     let served = Served::with(Export::new("disk", memory(64 << 20)), options);
-    let stalled: Vec<_> = (0..10)
-        .map(|_| {
-            let mut stream = begin(&served, "disk");
-            let write = Request::new(Command::WRITE, 0, 1, 0, 32 << 20);
-            stream.write_all(&[write.as_bytes(), &[1]].concat()).unwrap();
-            stream
-        })
-        .collect();
+    let stalled = stall_in_payloads(&served, 10);
     check_served(&served);
     drop(stalled);
 }
@@ -421,14 +425,7 @@ fn a_connection_has_its_own_memory_whatever_the_others_hold() {
     let served = Served::with(Export::new("disk", memory(64 << 20)), options);
     let mut stream = begin(&served, "disk");
     let reads = [1, 2].map(|cookie| Request::new(Command::READ, 0, cookie, 0, LENGTH));
-    let stalled: Vec<_> = (0..9)
-        .map(|_| {
-            let mut stream = begin(&served, "disk");
-            let write = Request::new(Command::WRITE, 0, 1, 0, 32 << 20);
-            stream.write_all(&[write.as_bytes(), &[1]].concat()).unwrap();
-            stream
-        })
-        .collect();
+    let stalled = stall_in_payloads(&served, 9);
     check_served(&served);
     stream.write_all(reads.as_bytes()).unwrap();
     for _ in reads {
