@@ -126,18 +126,23 @@ impl File {
         if offset >= size {
             return Err(Errno::NXIO);
         }
-        let mut at = offset;
-        while at < size {
+        Ok(self.find_hole(offset..size).unwrap_or(size))
+    }
+
+    /// The first hole in a range, which is inside the file.
+    pub(crate) fn find_hole(&self, range: Range<u64>) -> Option<u64> {
+        let mut at = range.start;
+        while at < range.end {
             let Mapping { length, state } = self.handle.map.map(at);
             if matches!(state, MappingState::Written(_)) {
                 at += length;
             } else if self.handle.state.dirty().next_dirty(at) == Some(at) {
                 at = (at / FOLIO + 1) * FOLIO;
             } else {
-                return Ok(at);
+                return Some(at);
             }
         }
-        Ok(size)
+        None
     }
 
     /// Reads from the page cache without waiting, in any thread (`RWF_NOWAIT`): fewer bytes at the end of the

@@ -58,11 +58,12 @@ impl UncommittedChanges {
 
     /// Whether a range has its blocks, committed.
     fn is_in_place(&self, file: &File, offset: u64, length: u64) -> bool {
-        let hole = file.seek_hole(offset);
+        let has_blocks = offset
+            .checked_add(length)
+            .is_some_and(|end| end <= file.len() && file.find_hole(offset..end).is_none());
         // After the look at the blocks: a change that has given them to the range meanwhile is still counted then, or
         // committed.
-        hole.is_ok_and(|hole| hole >= offset + length)
-            && self.under_way.load(Ordering::Acquire) == 0
+        has_blocks && self.under_way.load(Ordering::Acquire) == 0
     }
 }
 

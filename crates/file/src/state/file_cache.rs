@@ -124,7 +124,8 @@ impl FileCache {
         published
     }
 
-    /// The size, by a load that acquires it: folios that are looked up later are not older.
+    /// The file's size, which `size` loads with acquire ordering. A folio that is looked up afterwards has the bytes up to
+    /// it, or is being filled.
     #[inline(always)]
     pub(crate) fn settled_size(&self, size: impl Fn() -> u64) -> u64 {
         loop {
