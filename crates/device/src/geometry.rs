@@ -16,6 +16,8 @@ pub struct Geometry {
     pub max_transfer: u32,
     /// Completed writes may be lost until a flush.
     pub volatile_cache: bool,
+    /// The volatile cache is memory of this process: completed writes may be lost until a flush when the process ends, too.
+    pub cached_in_process: bool,
     /// A durable write needs no flush: FUA, or no volatile cache.
     pub fua: bool,
     /// A write may be durable on completion ([`Durability::Durable`](crate::Durability::Durable)). Without `fua` it is

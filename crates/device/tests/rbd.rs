@@ -41,7 +41,9 @@ fn an_image_agrees_with_the_model() {
             let target = image.target_with("", options);
             let backend = Rbd::open(&target, Access::ReadWrite).unwrap();
             let mut tested = TestQueue::own(Device::new(backend).unwrap());
-            assert_eq!(tested.device.geometry().volatile_cache, !options.is_empty());
+            let geometry = tested.device.geometry();
+            let caches = (geometry.volatile_cache, geometry.cached_in_process);
+            assert_eq!(caches, (!options.is_empty(), !options.is_empty()));
             let model = run(&mut tested, seed, unit);
             drop(tested);
             let exported = image.export();

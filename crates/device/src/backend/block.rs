@@ -94,6 +94,7 @@ fn geometry(fd: BorrowedFd<'_>, direct: bool, access: Access) -> Result<Geometry
         },
         max_transfer: (max_transfer - max_transfer % block_size).max(block_size),
         volatile_cache: limits.volatile_cache || !direct,
+        cached_in_process: false,
         fua: direct && (limits.fua || !limits.volatile_cache),
         durable_writes: direct,
         discard: (writable && limits.discard_max > 0).then(|| Discard {

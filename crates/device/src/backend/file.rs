@@ -149,6 +149,7 @@ fn geometry(
         memory_alignment,
         max_transfer: MAX_TRANSFER,
         volatile_cache: true,
+        cached_in_process: false,
         fua: syncs && (disk.fua || !disk.volatile_cache),
         durable_writes: syncs,
         discard: (writable && punches_holes(fd, status.stx_size))

@@ -51,6 +51,7 @@ impl Memory {
             memory_alignment: 1,
             max_transfer: 1 << 30,
             volatile_cache: false,
+            cached_in_process: false,
             fua: true,
             durable_writes: true,
             discard: Some(Discard { granularity: CHUNK as u32, max_bytes: u64::MAX >> 1 }),

@@ -24,6 +24,7 @@ impl Null {
                 memory_alignment: 1,
                 max_transfer: 1 << 30,
                 volatile_cache: false,
+                cached_in_process: false,
                 fua: true,
                 durable_writes: true,
                 discard: Some(Discard { granularity: 512, max_bytes: u64::MAX >> 1 }),

@@ -90,6 +90,7 @@ impl Export {
             memory_alignment: 1,
             max_transfer: maximum - maximum % block_size,
             volatile_cache,
+            cached_in_process: false,
             fua: self.has(export_flags::SEND_FUA) || !volatile_cache,
             durable_writes: self.has(export_flags::SEND_FUA) || !volatile_cache,
             discard: self.has(export_flags::SEND_TRIM).then_some(discard),

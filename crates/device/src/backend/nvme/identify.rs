@@ -172,6 +172,7 @@ impl Format {
             memory_alignment: 4,
             max_transfer: self.max_transfer(controller, kernel),
             volatile_cache: controller.volatile_cache,
+            cached_in_process: false,
             fua: true,
             durable_writes: true,
             discard: has_discard.then_some(discard),

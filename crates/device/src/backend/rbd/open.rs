@@ -267,6 +267,7 @@ impl Opening<'_> {
             memory_alignment: 1,
             max_transfer: whole.max(u64::from(PHYSICAL_BLOCK_SIZE)) as u32,
             volatile_cache: has_cache,
+            cached_in_process: has_cache,
             fua: !has_cache,
             durable_writes: !has_cache,
             discard: Some(Discard { granularity, max_bytes: MAX_CLEAR }),

@@ -188,6 +188,7 @@ impl SimOptions {
             memory_alignment: SECTOR as u32,
             max_transfer: self.max_transfer,
             volatile_cache: self.cache != WriteCache::None,
+            cached_in_process: false,
             fua: matches!(self.cache, WriteCache::None | WriteCache::VolatileWithFua),
             durable_writes: self.cache != WriteCache::Volatile,
             discard: Some(Discard { granularity: self.block_size, max_bytes: 1 << 30 }),
