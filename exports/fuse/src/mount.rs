@@ -3,10 +3,11 @@
 use std::ffi::OsString;
 use std::fmt;
 use std::io;
+use std::iter;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::thread;
+use std::sync::{Arc, mpsc};
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -231,10 +232,10 @@ impl Mount {
             set_id: options.set_id,
             devices: options.devices,
         })?;
-        let mut channels = vec![channel];
-        for _ in 1..options.threads {
-            channels.push(clone_channel(&channels[0])?);
-        }
+        let clones = (1..options.threads).map(|_| clone_channel(&channel));
+        let clones = clones.collect::<io::Result<Vec<_>>>();
+        let clones = clones.inspect_err(|_| detach_unserved(&directory))?;
+        let channels = iter::once(channel).chain(clones).collect();
         let mut options = options.clone();
         options.read_only |= volume.is_read_only();
         Ok(Mount::with(volume, directory, channels, options))
@@ -306,52 +307,86 @@ impl Mount {
     /// everything is durable.
     ///
     /// # Errors
-    /// When a reactor cannot be made; those of [`Volume::close`].
+    /// When a thread cannot be made, and then the directory is unmounted; when a reactor cannot be made; those of
+    /// [`Volume::close`].
     pub fn serve(self) -> io::Result<()> {
-        let Mount { volume, session, channels, control, observed, .. } = self;
+        let Mount { volume, directory, session, channels, control, observed, .. } = self;
         // The session has it, and closes it.
         drop(volume);
-        serve(&session, channels, control, observed)
+        // Its clients see the end before the volume is closed.
+        let end = move || {
+            drop(control);
+            observed.0.lock().take();
+        };
+        let committing = spawn("uringfs-commit", {
+            let session = session.clone();
+            move || session.save_and_close(end)
+        });
+        let committing = committing.inspect_err(|_| detach_unserved(&directory))?;
+        let served = match Helpers::spawn(&session, channels.len()) {
+            Ok(helpers) => helpers.serve(&session, channels),
+            Err(error) => {
+                detach_unserved(&directory);
+                Err(error)
+            }
+        };
+        session.commits.stop();
+        let closed = committing.join().map_err(|_| io::Error::other("a server panicked"))?;
+        served?;
+        Ok(closed?)
     }
 }
 
-/// Serves channels, each with a thread, and closes the volume.
-fn serve(
-    session: &Arc<Session>,
-    channels: Vec<OwnedFd>,
-    control: Option<ControlledVolume>,
-    observed: MountObserver,
-) -> io::Result<()> {
-    let threads = channels.len();
-    let mut channels = channels.into_iter().enumerate();
-    let (_, first) = channels.next().expect("a mount has a channel");
-    let helpers = channels.map(|(thread, channel)| {
-        let session = session.clone();
-        let name = "uringfs-fuse".to_owned();
-        thread::Builder::new()
-            .name(name)
-            .spawn(move || serve_channel(&session, channel, (thread, threads)))
-    });
-    let helpers = helpers.collect::<io::Result<Vec<_>>>()?;
-    let committing = thread::Builder::new().name("uringfs-commit".to_owned()).spawn({
-        let session = session.clone();
-        // Its clients see the end before the volume is closed.
-        move || {
-            session.save_and_close(|| {
-                drop(control);
-                observed.0.lock().take();
-            })
-        }
-    })?;
-    let mut served = serve_channel(session, first, (0, threads));
-    for helper in helpers {
-        let joined = helper.join().unwrap_or_else(|_| Err(io::Error::other("a server panicked")));
-        served = served.and(joined);
+/// Unmounts a directory whose requests nobody will answer. Empty if another program has mounted it.
+fn detach_unserved(directory: &Path) {
+    if !directory.as_os_str().is_empty() {
+        // The error that led here says more.
+        let _ = detach(directory, true);
     }
-    session.commits.stop();
-    let closed = committing.join().map_err(|_| io::Error::other("a server panicked"))?;
-    served?;
-    Ok(closed?)
+}
+
+fn spawn<T: Send + 'static>(
+    name: &str,
+    run: impl FnOnce() -> T + Send + 'static,
+) -> io::Result<JoinHandle<T>> {
+    thread::Builder::new().name(name.to_owned()).spawn(run)
+}
+
+/// The threads of a mount beside the one that serves it. They wait for their channels, so that none serves before all exist.
+struct Helpers(Vec<(mpsc::Sender<OwnedFd>, JoinHandle<io::Result<()>>)>);
+
+impl Helpers {
+    fn spawn(session: &Arc<Session>, threads: usize) -> io::Result<Helpers> {
+        let helper = |thread| {
+            let (sender, channel) = mpsc::channel();
+            let session = session.clone();
+            let serve = move || match channel.recv() {
+                Ok(channel) => serve_channel(&session, channel, (thread, threads)),
+                Err(mpsc::RecvError) => Ok(()),
+            };
+            Ok((sender, spawn("uringfs-fuse", serve)?))
+        };
+        (1..threads).map(helper).collect::<io::Result<_>>().map(Helpers)
+    }
+
+    /// Serves channels, each with a thread, the first one with this thread, until the directory is unmounted.
+    fn serve(self, session: &Arc<Session>, channels: Vec<OwnedFd>) -> io::Result<()> {
+        let threads = channels.len();
+        let mut channels = channels.into_iter();
+        let first = channels.next().expect("a mount has a channel");
+        let start = |((sender, helper), channel): ((mpsc::Sender<_>, _), _)| {
+            sender.send(channel).expect("it waits for its channel");
+            helper
+        };
+        let helpers: Vec<JoinHandle<_>> = self.0.into_iter().zip(channels).map(start).collect();
+        let mut served = serve_channel(session, first, (0, threads));
+        for helper in helpers {
+            let joined =
+                helper.join().unwrap_or_else(|_| Err(io::Error::other("a server panicked")));
+            served = served.and(joined);
+        }
+        served
+    }
 }
 
 impl MountObserver {
@@ -443,7 +478,6 @@ fn serve_channel(
 mod tests {
     use std::fs;
     use std::os::unix::fs::MetadataExt;
-    use std::thread::JoinHandle;
     use std::time::Instant;
 
     use rustix::mount::{MountFlags, mount_remount};

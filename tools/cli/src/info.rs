@@ -318,7 +318,9 @@ fn direct(geometry: &Geometry) -> &'static str {
 
 fn volatile_cache(geometry: &Geometry) -> &'static str {
     match (geometry.volatile_cache, geometry.cached_in_process) {
-        (true, true) => "completed writes are in the memory of the program that uses the target until a flush",
+        (true, true) => {
+            "completed writes are in the memory of the program that uses the target until a flush"
+        }
         (true, false) => "completed writes may be lost until a flush",
         (false, _) => "completed writes are durable",
     }
