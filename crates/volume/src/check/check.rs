@@ -17,8 +17,8 @@ use crate::core::device_lock::{DeviceLock, LockKind};
 use crate::core::state::BLOCKS_KEY;
 use crate::error::{Error, ErrorKind};
 use crate::superblock::{LoadedSuperblock, Superblock};
-use crate::volume::format::older_version;
 use crate::volume::open_catalog::{open, recorded_blocks, unrepairable};
+use crate::volume::open_volume::older_version;
 use crate::volume::volume::Volume;
 
 /// Rounds of repairs. Each repairs up to 16 MiB of records.

@@ -6,7 +6,7 @@ use crate::blocks::BlockIo;
 use crate::core::device_lock::{DeviceLock, LockKind};
 use crate::error::{Error, ErrorKind};
 use crate::superblock::{LoadedSuperblock, REPAIR_ADVICE, Superblock};
-use crate::volume::format::older_version;
+use crate::volume::open_volume::older_version;
 use crate::volume::volume::Volume;
 
 impl Volume {

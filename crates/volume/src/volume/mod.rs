@@ -15,13 +15,16 @@ mod label;
 // Erasing a closed volume.
 mod wipe;
 
-// Format, and open on a device.
+// Format a device.
 pub(crate) mod format;
+
+// Open a volume on a device.
+pub(crate) mod open_volume;
 
 // The catalog that a superblock names, and the backup superblock where the slots are no good.
 pub(crate) mod open_catalog;
 
-// Options of both.
+// Options of formatting and opening.
 pub(crate) mod options;
 
 // Calls on names, as those of `std::fs`.
