@@ -169,6 +169,12 @@ impl FileOf {
     }
 }
 
+/// Waits until all operations of this thread have ended. `collect` returns them.
+#[pyfunction]
+pub(crate) fn finish(py: Python<'_>) {
+    py.detach(finish_all);
+}
+
 /// The descriptor of this thread's reactor: readable when `collect` has something to do.
 #[pyfunction]
 pub(crate) fn descriptor() -> PyResult<i32> {

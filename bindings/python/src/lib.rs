@@ -11,7 +11,7 @@ use pyo3::prelude::*;
 #[pymodule(gil_used = true)]
 mod _uringfs {
     #[pymodule_export]
-    use crate::event_loop::{collect, descriptor};
+    use crate::event_loop::{collect, descriptor, finish};
     #[pymodule_export]
     use crate::file::File;
     #[pymodule_export]
