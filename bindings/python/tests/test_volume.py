@@ -9,10 +9,12 @@ import stat
 import subprocess
 import sys
 import threading
+import weakref
 
 import pytest
 
 import uringfs
+from uringfs import _volume
 
 
 def test_a_file_is_written_and_read_again_after_the_volume_was_closed(image):
@@ -205,6 +207,50 @@ def test_listings_have_types_and_walk_is_that_of_os(volume, tmp_path):
     failures = []
     assert list(volume.walk("/missing", onerror=failures.append)) == []
     assert isinstance(failures[0], FileNotFoundError)
+
+
+class Busy(weakref.WeakSet):
+    """A set to which another thread adds something while it is iterated for the first time."""
+
+    def __init__(self, items, add):
+        super().__init__(items)
+        self.add_more = add
+
+    def __iter__(self):
+        for item in super().__iter__():
+            yield item
+            add, self.add_more = self.add_more, lambda: None
+            add()
+
+
+def test_a_file_that_is_opened_while_its_volume_closes_is_closed(image):
+    volume = uringfs.Volume(image)
+    streams = [volume.open(f"/{number}", "w") for number in range(2)]
+    refused = []
+
+    def open_another():
+        with pytest.raises(ValueError, match="closed volume"):
+            refused.append(volume.open("/another", "w"))
+
+    volume._streams = Busy(streams, open_another)
+    for stream in streams:
+        stream.write("text")
+    volume.close()
+    assert volume.closed and all(stream.closed for stream in streams) and refused == []
+    with uringfs.Volume(image) as volume:
+        assert [volume.getsize(f"/{number}") for number in range(2)] == [4, 4]
+
+
+def test_a_volume_is_opened_while_another_thread_lists_the_open_ones(image, tmp_path, monkeypatch):
+    volume, others = uringfs.Volume(image), []
+
+    def open_another():
+        others.append(uringfs.Volume.create(tmp_path / "other.img", 32 << 20))
+
+    monkeypatch.setattr(_volume, "_open_volumes", Busy([volume], open_another))
+    assert set(_volume.open_volumes()) == {volume, *others}
+    for each in (volume, *others):
+        each.close()
 
 
 def test_names_that_are_not_utf8_come_back(volume):

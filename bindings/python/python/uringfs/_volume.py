@@ -7,7 +7,7 @@ import os
 import stat
 import uuid
 import weakref
-from typing import IO, TYPE_CHECKING, Any, Literal, Self, overload
+from typing import IO, TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
 
 from uringfs import _uringfs
 from uringfs._entries import DirEntry, ScandirIterator, Statistics
@@ -28,6 +28,18 @@ if TYPE_CHECKING:
 
     from uringfs._path import StrPath
     from uringfs._uringfs import File
+
+_Item = TypeVar("_Item")
+
+
+def _items(items: weakref.WeakSet[_Item]) -> list[_Item]:
+    """The items of a set to which other threads add."""
+    while True:
+        try:
+            return list(items)
+        except RuntimeError:
+            # Another thread has added one meanwhile.
+            continue
 
 
 class Volume(_uringfs.Volume):
@@ -50,6 +62,7 @@ class Volume(_uringfs.Volume):
     """
 
     _streams: weakref.WeakSet[Any]
+    _is_closing: bool
 
     def __new__(
         cls,
@@ -62,6 +75,7 @@ class Volume(_uringfs.Volume):
         volume = super().__new__(cls, path, read_only=read_only, cache_bytes=cache_bytes, discard=discard)
         # What `open` has returned, with bytes that are to be written when it closes.
         volume._streams = weakref.WeakSet()
+        volume._is_closing = False
         _open_volumes.add(volume)
         return volume
 
@@ -90,8 +104,10 @@ class Volume(_uringfs.Volume):
         """
         if self.inherited:
             return
+        # Before the streams are listed: `open` then closes what it adds.
+        self._is_closing = True
         errors = []
-        for stream in list(self._streams):
+        for stream in _items(self._streams):
             try:
                 stream.close()
             except Exception as error:
@@ -227,6 +243,10 @@ class Volume(_uringfs.Volume):
             file.close()
             raise
         self._streams.add(stream)
+        if self._is_closing:
+            # The close in another thread may have listed the streams before.
+            stream.close()
+            raise ValueError("I/O operation on a closed volume")
         return stream
 
     def open_file(
@@ -375,7 +395,7 @@ _open_volumes: weakref.WeakSet[Volume] = weakref.WeakSet()
 
 def open_volumes() -> list[Volume]:
     """The volumes that this process has open."""
-    return [volume for volume in _open_volumes if not (volume.closed or volume.inherited)]
+    return [volume for volume in _items(_open_volumes) if not (volume.closed or volume.inherited)]
 
 
 def _close_all() -> None:
