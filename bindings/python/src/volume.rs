@@ -119,7 +119,7 @@ impl Volume {
         self.guard.call_detached(py, || call(&volume))?.map_err(|error| os_error(&error))
     }
 
-    /// The same with two paths, both of which an error names.
+    /// Calls the volume without the GIL. Its error names both paths.
     fn call_with_two<T: Send>(
         &self,
         py: Python<'_>,
@@ -298,12 +298,6 @@ impl Volume {
             false => volume.symlink_metadata(&path),
         })?;
         stat_result(py, &metadata)
-    }
-
-    /// True if the path leads to something.
-    fn exists(&self, py: Python<'_>, path: PathInVolume) -> PyResult<bool> {
-        let path = self.path_of(py, path)?;
-        self.call(py, |volume| volume.exists(&path))
     }
 
     /// Creates a directory.

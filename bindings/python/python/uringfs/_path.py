@@ -8,13 +8,15 @@ from functools import total_ordering
 from pathlib import PurePosixPath
 from typing import IO, TYPE_CHECKING, Any, TypeAlias, Union
 
+from uringfs._entries import DirEntry
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from uringfs._volume import Volume
 
 #: A name in a volume.
-StrPath: TypeAlias = Union[str, "os.PathLike[str]", "Path"]
+StrPath: TypeAlias = Union[str, "os.PathLike[str]", DirEntry, "Path"]
 
 
 @total_ordering
@@ -111,7 +113,7 @@ class Path:
 
     def _is_elsewhere(self, other: StrPath) -> bool:
         """True for a path of another volume."""
-        return isinstance(other, Path) and other.volume is not self.volume
+        return isinstance(other, (Path, DirEntry)) and other.volume is not self.volume
 
     def match(self, pattern: str) -> bool:
         """True if the path matches a pattern."""
@@ -278,10 +280,30 @@ class Path:
         for name in self.volume.listdir(self):
             yield self / name
 
-    def walk(self, top_down: bool = True, follow_symlinks: bool = False) -> Iterator[tuple[Path, list[str], list[str]]]:
-        """The directories at and below this one, with their names."""
-        for directory, folders, files in self.volume.walk(self, top_down, followlinks=follow_symlinks):
-            yield Path(self.volume, directory), folders, files
+    def walk(
+        self,
+        top_down: bool = True,
+        on_error: Callable[[OSError], object] | None = None,
+        follow_symlinks: bool = False,
+    ) -> Iterator[tuple[Path, list[str], list[str]]]:
+        """The directories at and below this one, with their names. Links are files, unless `follow_symlinks`."""
+        left: list[Path | tuple[Path, list[str], list[str]]] = [self]
+        while left:
+            path = left.pop()
+            if isinstance(path, tuple):
+                yield path
+                continue
+            try:
+                folders, files = self.volume._names_in(path, follow_symlinks=follow_symlinks)
+            except OSError as error:
+                if on_error is not None:
+                    on_error(error)
+                continue
+            if top_down:
+                yield path, folders, files
+            else:
+                left.append((path, folders, files))
+            left.extend(path / name for name in reversed(folders))
 
     def glob(self, pattern: str) -> Iterator[Path]:
         """The paths below this one that match a relative pattern of shell names; `**` stands for any directories."""

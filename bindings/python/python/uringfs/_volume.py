@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import atexit
+import math
 import os
 import stat
+import time
 import uuid
 import weakref
 from typing import IO, TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
 
 from uringfs import _uringfs
-from uringfs._entries import DirEntry, ScandirIterator, Statistics
+from uringfs._entries import NOWHERE, DirEntry, ScandirIterator, Statistics, is_directory
 from uringfs._files import Mode, RawFile, check_arguments, wrap
 from uringfs._path import Path
 
@@ -57,8 +59,8 @@ class Volume(_uringfs.Volume):
     for reading, which processes share. `cache_bytes` gives it a page cache of its own instead of the one that all
     volumes of the process share. `discard` passes freed blocks on to the device.
 
-    Names are text, `os.PathLike`, or a `Path` of this package; they begin at the root, with or without a slash.
-    Errors are `OSError` with errno and path, such as `FileNotFoundError`. Threads may share a volume.
+    Names are text, `os.PathLike`, or a `Path` or a `DirEntry` of this package; they begin at the root, with or without
+    a slash. Errors are `OSError` with errno and path, such as `FileNotFoundError`. Threads may share a volume.
     """
 
     _streams: weakref.WeakSet[Any]
@@ -310,6 +312,14 @@ class Volume(_uringfs.Volume):
         """The attributes of a file, or of a symbolic link itself."""
         return self.stat(path, follow_symlinks=False)
 
+    def exists(self, path: StrPath) -> bool:
+        """True if the path leads to something."""
+        return self._mode(path) != 0
+
+    def lexists(self, path: StrPath) -> bool:
+        """True if the path leads to something, or to a symbolic link that leads nowhere."""
+        return self._mode(path, follow_symlinks=False) != 0
+
     def isfile(self, path: StrPath) -> bool:
         """True if the path leads to a regular file."""
         return stat.S_ISREG(self._mode(path))
@@ -326,10 +336,21 @@ class Volume(_uringfs.Volume):
         """The size of a file in bytes."""
         return self.stat(path).st_size
 
+    def getmtime(self, path: StrPath) -> float:
+        """The time of the last change of a file's content, in seconds since 1970."""
+        return self.stat(path).st_mtime
+
+    def samefile(self, first: StrPath, second: StrPath) -> bool:
+        """True if both paths lead to the same file."""
+        return self.stat(first).st_ino == self.stat(second).st_ino
+
     def _mode(self, path: StrPath, *, follow_symlinks: bool = True) -> int:
+        """Type and permissions of a file; 0 for a path that leads nowhere."""
         try:
             return self.stat(path, follow_symlinks=follow_symlinks).st_mode
-        except (FileNotFoundError, NotADirectoryError):
+        except OSError as error:
+            if error.errno not in NOWHERE:
+                raise
             return 0
 
     def unlink(self, path: StrPath) -> None:
@@ -339,6 +360,11 @@ class Volume(_uringfs.Volume):
     def replace(self, source: StrPath, target: StrPath) -> None:
         """Renames a file or a directory, and replaces what has the new name."""
         self.rename(source, target)
+
+    def truncate(self, path: StrPath, length: int) -> None:
+        """Truncates a file, or extends it by a hole."""
+        with self.open_file(path, "r+") as file:
+            file.truncate(length)
 
     def utime(
         self,
@@ -351,10 +377,9 @@ class Volume(_uringfs.Volume):
         if times is not None and ns is not None:
             raise ValueError("utime: you may specify either 'times' or 'ns' but not both")
         if times is not None:
-            ns = (int(times[0] * 1e9), int(times[1] * 1e9))
+            accessed, modified = times
+            ns = (_nanoseconds(accessed), _nanoseconds(modified))
         if ns is None:
-            import time
-
             ns = (time.time_ns(),) * 2
         self.utime_ns(path, ns)
 
@@ -365,28 +390,38 @@ class Volume(_uringfs.Volume):
         onerror: Callable[[OSError], object] | None = None,
         followlinks: bool = False,
     ) -> Iterator[tuple[str, list[str], list[str]]]:
-        """The directories below `top` with their names, as `os.walk`."""
+        """The directories at and below `top` with their names, as `os.walk`."""
         directory = self.text_of(top)
         try:
-            entries = list(self.scandir(directory))
+            folders, files = self._names_in(directory)
         except OSError as error:
             if onerror is not None:
                 onerror(error)
             return
-        folders = [entry.name for entry in entries if entry.is_dir()]
-        files = [entry.name for entry in entries if not entry.is_dir()]
-        links = {entry.name for entry in entries if entry.is_symlink()}
         if topdown:
             yield directory, folders, files
         for name in folders:
-            if followlinks or name not in links:
-                yield from self.walk(os.path.join(directory, name), topdown, onerror, followlinks)
+            path = os.path.join(directory, name)
+            if followlinks or not self.islink(path):
+                yield from self.walk(path, topdown, onerror, followlinks)
         if not topdown:
             yield directory, folders, files
+
+    def _names_in(self, path: StrPath, *, follow_symlinks: bool = True) -> tuple[list[str], list[str]]:
+        """The names of the directories in a directory, and the other names."""
+        kinds = {entry.name: is_directory(entry, follow_symlinks) for entry in self.scandir(path)}
+        folders = [name for name, is_folder in kinds.items() if is_folder]
+        return folders, [name for name, is_folder in kinds.items() if not is_folder]
 
     def __repr__(self) -> str:
         state = " [closed]" if self.closed else ""
         return f"<uringfs.Volume {str(self.device_path)!r}{state}>"
+
+
+def _nanoseconds(seconds: float) -> int:
+    """A time in nanoseconds, as `os.utime` rounds it."""
+    whole = math.floor(seconds)
+    return whole * 10**9 + math.floor((seconds - whole) * 1e9)
 
 
 #: Those to close when the interpreter exits.
