@@ -126,7 +126,7 @@ class AsyncFile:
         return written
 
     async def append(self, data: Buffer, *, durable: bool = False) -> int:
-        """Appends a buffer, and returns its offset."""
+        """Appends a buffer of at most 1 GiB, and returns its offset. ValueError for a larger one."""
         offset: int = await _operations.future(self.file.start_append(data, durable))
         return offset
 
