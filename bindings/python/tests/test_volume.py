@@ -129,6 +129,8 @@ def test_readers_share_a_volume(image):
     with uringfs.Volume(image) as volume:
         volume.mkdir("/shared")
     with uringfs.Volume(image, read_only=True):
+        with pytest.raises(OSError, match="open for reading only; close that `Volume` first"):
+            uringfs.Volume(image)
         command = [sys.executable, "-c", opens, str(image)]
         other = subprocess.run(command, capture_output=True, text=True)
     assert (other.returncode, other.stdout, other.stderr) == (0, "['shared']\n", "")
