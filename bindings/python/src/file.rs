@@ -152,7 +152,7 @@ impl File {
         stat_result(py, &metadata?.map_err(|error| os_error(&error))?)
     }
 
-    /// Closes the file. What was written reaches the device a little later; `sync` waits for it.
+    /// Closes the file. Written bytes reach the device a little later; `sync` waits for them.
     fn close(&self, py: Python<'_>) {
         if !self.handle.guard().is_parent() {
             py.detach(|| self.handle.close());
@@ -313,8 +313,8 @@ impl File {
         Ok((false, id.into_py_any(py)?))
     }
 
-    /// Starts `readinto_at` for this thread's event loop. Returns true and the number of bytes if these were cached, else
-    /// false and the number that `collect` reports.
+    /// Starts `readinto_at` for this thread's event loop. Returns true and the number of bytes if these were cached,
+    /// else false and the number that `collect` reports.
     fn start_readinto(&self, buffer: &Bound<'_, PyAny>, offset: u64) -> PyResult<(bool, u64)> {
         if let Some(read) = self.read_cached_into(buffer, offset)? {
             return Ok((true, read as u64));

@@ -37,7 +37,7 @@ mod event_loop;
 // Reads of many ranges into one buffer.
 mod ranges;
 
-// What is open of a file.
+// Open files, until they close.
 mod handle;
 
 // Paths in a volume.

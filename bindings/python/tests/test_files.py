@@ -24,7 +24,7 @@ MODES = ["rb", "r+b", "wb", "w+b", "ab", "a+b"]
 
 
 def outcome(call):
-    """What a call returns, or the kind of its error."""
+    """The result of a call, or the kind of its error."""
     try:
         result = call()
     except (OSError, ValueError) as error:

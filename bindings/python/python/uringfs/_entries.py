@@ -88,7 +88,7 @@ class DirEntry:
 
 
 def is_directory(entry: DirEntry, follow_symlinks: bool) -> bool:
-    """As `DirEntry.is_dir`; also False if a link cannot be followed, as to `os.walk`."""
+    """True for a directory, as to `os.walk`: False for a link that cannot be followed."""
     try:
         return entry.is_dir(follow_symlinks=follow_symlinks)
     except OSError:

@@ -18,7 +18,7 @@ MAX_APPEND = 1 << 30
 
 
 class RawFile(io.RawIOBase):
-    """A file with a cursor and without a buffer: what `Volume.open` returns with `buffering=0`.
+    """A file with a cursor and without a buffer. `Volume.open` returns it with `buffering=0`.
 
     The calls that end in `_at` leave the cursor where it is, and any threads may use them at once.
     """
@@ -55,7 +55,8 @@ class RawFile(io.RawIOBase):
         return True
 
     def fileno(self) -> int:
-        raise io.UnsupportedOperation("a file of a volume has no descriptor; to make it durable, flush it and call sync of the raw file")
+        what = "a file of a volume has no descriptor; to make it durable, flush it and call sync of the raw file"
+        raise io.UnsupportedOperation(what)
 
     def readinto(self, buffer: Buffer, /) -> int:
         self._check_readable()

@@ -201,7 +201,7 @@ class Path:
 
     def write_bytes(self, data: Any) -> int:
         """Replaces the content."""
-        # What is no buffer is refused before the file is truncated.
+        # Before the file is truncated: this refuses everything but a buffer.
         with memoryview(data) as view, self.volume.open(self, "wb", 0) as file:
             return file.write(view)
 
@@ -258,7 +258,7 @@ class Path:
         return Path(self.volume, target)
 
     def replace(self, target: StrPath) -> Path:
-        """As `rename`."""
+        """Renames it as `rename` does, and returns the new path."""
         return self.rename(target)
 
     def symlink_to(self, target: StrPath) -> None:
@@ -317,7 +317,7 @@ class Path:
                 yield path
 
     def rglob(self, pattern: str) -> Iterator[Path]:
-        """As `glob` with `**/` before the pattern."""
+        """The paths at any depth below this one that match a relative pattern: `glob` with `**/` before it."""
         return self.glob(f"**/{pattern}")
 
     def _select(self, parts: tuple[str, ...]) -> Iterator[Path]:

@@ -75,7 +75,7 @@ class Volume(_uringfs.Volume):
         discard: bool = False,
     ) -> Self:
         volume = super().__new__(cls, path, read_only=read_only, cache_bytes=cache_bytes, discard=discard)
-        # What `open` has returned, with bytes that are to be written when it closes.
+        # Files that `open` has returned: their buffers may have bytes, which are written when they close.
         volume._streams = weakref.WeakSet()
         volume._is_closing = False
         _open_volumes.add(volume)
@@ -275,7 +275,7 @@ class Volume(_uringfs.Volume):
         return self.open_native(path, direct=direct, permissions=permissions, **options)
 
     def path(self, path: StrPath = "/") -> Path:
-        """A path in this volume, as of pathlib. `volume / "logs"` is the same as `volume.path("logs")`."""
+        """A path in this volume, as of pathlib. `volume / "logs"` is `volume.path("logs")`."""
         return Path(self, path)
 
     def __truediv__(self, path: StrPath) -> Path:
@@ -287,7 +287,7 @@ class Volume(_uringfs.Volume):
 
     @property
     def uuid(self) -> uuid.UUID:
-        """What identifies the volume."""
+        """The identity of the volume."""
         return uuid.UUID(bytes=bytes(self.uuid_bytes))
 
     def scandir(self, path: StrPath = "/") -> ScandirIterator:

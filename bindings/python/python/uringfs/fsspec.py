@@ -59,7 +59,8 @@ def _shared_volume(path: str, read_only: bool) -> Volume:
         for volume in open_volumes():
             if os.path.realpath(volume.device_path) == real:
                 if read_only and not volume.read_only:
-                    raise ValueError(f"{path} is open for writing in this process: close it first, or leave read_only out")
+                    what = f"{path} is open for writing in this process: close it first, or leave read_only out"
+                    raise ValueError(what)
                 return volume
         _opened[:] = [volume for volume in _opened if not volume.closed]
         _opened.append(Volume(path, read_only=read_only))
@@ -74,7 +75,9 @@ class UringFileSystem(AbstractFileSystem):  # type: ignore[misc]
     """Files of a volume. Paths begin at the volume's root.
 
     `volume` is the path of the volume's file or device, or an open `Volume`. With `read_only` it is opened for
-    reading, which processes share; it is refused if this process has it open for writing. With `auto_mkdir`, directories of files that are written are created.
+    reading, which processes share; it is refused if this process has it open for writing. With `auto_mkdir`,
+    directories of files that are written are created. In a transaction, files that `open`, `pipe_file` and `put_file`
+    write appear at its end; appends are refused, and other calls act at once.
     """
 
     protocol = "uringfs"
@@ -92,7 +95,8 @@ class UringFileSystem(AbstractFileSystem):  # type: ignore[misc]
     ) -> None:
         super().__init__(**options)
         if volume is None:
-            raise ValueError("no volume: write uringfs://VOLUME:/PATH, as uringfs://disk.img:/table.parquet, or pass volume=")
+            example = "uringfs://disk.img:/table.parquet"
+            raise ValueError(f"no volume: write uringfs://VOLUME:/PATH, as {example}, or pass volume=")
         self.auto_mkdir = auto_mkdir
         #: The volume.
         self.volume = volume if isinstance(volume, Volume) else _shared_volume(os.fspath(volume), read_only)
@@ -126,7 +130,7 @@ class UringFileSystem(AbstractFileSystem):  # type: ignore[misc]
 
     @property
     def fsid(self) -> str:
-        """What identifies the volume."""
+        """The identity of the volume."""
         return f"uringfs-{self.volume.uuid}"
 
     # Files.
@@ -387,7 +391,7 @@ class UringFileSystem(AbstractFileSystem):  # type: ignore[misc]
         self.volume.chmod(self._strip_protocol(path), mode)
 
     def ukey(self, path: str) -> str:
-        """What changes with the content."""
+        """A text that changes with the content."""
         info = self.info(path)
         return f"{self.fsid}-{info['ino']}-{info['size']}-{info['mtime']}"
 
