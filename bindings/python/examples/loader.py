@@ -46,7 +46,7 @@ class Samples:
         return batch
 
     def __getstate__(self) -> dict[str, object]:
-        # What a worker gets: where the samples are, and nothing that is open.
+        # A worker gets the place of the samples, and nothing that is open.
         return {"image": self.image, "path": self.path, "file": None}
 
 

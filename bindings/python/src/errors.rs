@@ -7,12 +7,23 @@ use pyo3::exceptions::{PyOSError, PyValueError};
 use uringfs::{Errno, Error};
 
 /// Names of the library in its messages, and what a program in Python writes.
-const IN_PYTHON: [(&str, &str); 5] = [
+const IN_PYTHON: [(&str, &str); 9] = [
     ("`Volume::create`", "`uringfs.Volume.create`"),
     ("`Volume::open`", "`uringfs.Volume(path)`"),
     ("`FormatOptions::overwrite`", "`overwrite=True`"),
     ("`FormatOptions::size`", "`size`"),
     ("use a clone of that handle", "use that `Volume`, also in other threads"),
+    ("close that handle first", "close that `Volume` first"),
+    ("await or reap", "await"),
+    // The other handles of a volume are clones of calls.
+    (
+        "other handle of the volume (a clone, or the one whose `as_async` was called) is alive: drop it",
+        "call of another thread has not returned: wait for it",
+    ),
+    (
+        "other handles of it (clones, or those whose `as_async` was called) are alive: drop them",
+        "calls of other threads have not returned: wait for them",
+    ),
 ];
 
 /// The error of a call on names, of a volume, or of an open.

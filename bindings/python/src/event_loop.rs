@@ -1,5 +1,5 @@
 //! Operations that an event loop awaits. They run as tasks of the thread's reactor, whose descriptor the loop
-//! watches: when it is readable, the loop calls `collect`, which returns what has ended.
+//! watches: when it is readable, the loop calls `collect`, which returns those that have ended.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -22,7 +22,7 @@ use crate::thread_reactor::{run_until, set_has_ended, settle, thread_reactor};
 /// admits, so that calls that block find room beside them.
 const MAX_IN_FLIGHT: usize = 512;
 
-/// What the caller awaits.
+/// The value that the caller awaits.
 pub(crate) enum Value {
     /// The number that the operation returns: bytes, or an offset.
     Number,
@@ -167,6 +167,12 @@ impl FileOf {
             None => operation_error(errno, &self.guard),
         }
     }
+}
+
+/// Waits until all operations of this thread have ended. `collect` returns them.
+#[pyfunction]
+pub(crate) fn finish(py: Python<'_>) {
+    py.detach(finish_all);
 }
 
 /// The descriptor of this thread's reactor: readable when `collect` has something to do.

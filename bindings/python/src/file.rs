@@ -85,6 +85,9 @@ impl File {
     }
 
     /// An append of all of a buffer, with the buffer's memory.
+    ///
+    /// # Errors
+    /// ValueError for more than 1 GiB.
     fn begin_append(
         &self,
         py: Python<'_>,
@@ -92,13 +95,15 @@ impl File {
         durable: bool,
     ) -> PyResult<(AppendOp, Memory)> {
         let (file, memory) = (self.handle.file()?, Memory::readable(data)?);
-        match append_op(&file, &memory, durable) {
-            Ok(op) => Ok((op, memory)),
-            Err(error) => {
-                memory.give_back(py);
-                Err(error)
-            }
+        if memory.len() > MAX_LENGTH {
+            let (bytes, path) = (memory.len(), self.handle.path().display());
+            let what = format!(
+                "an append of {bytes} bytes to {path} is over 1 GiB: append the data in parts"
+            );
+            memory.give_back(py);
+            return Err(PyValueError::new_err(what));
         }
+        Ok((append_op(&file, &memory, durable), memory))
     }
 
     fn read_into_memory(
@@ -147,7 +152,7 @@ impl File {
         stat_result(py, &metadata?.map_err(|error| os_error(&error))?)
     }
 
-    /// Closes the file. What was written reaches the device a little later; `sync` waits for it.
+    /// Closes the file. Written bytes reach the device a little later; `sync` waits for them.
     fn close(&self, py: Python<'_>) {
         if !self.handle.guard().is_parent() {
             py.detach(|| self.handle.close());
@@ -228,7 +233,8 @@ impl File {
         written?.map_err(|errno| self.handle.error(errno))
     }
 
-    /// Appends a buffer of at most 1 GiB, and returns its offset. Appends of several threads never overlap.
+    /// Appends a buffer of at most 1 GiB, and returns its offset. Appends of several threads never overlap. ValueError
+    /// for a larger buffer, of which nothing is appended.
     #[pyo3(signature = (data, *, durable = false))]
     fn append(&self, py: Python<'_>, data: &Bound<'_, PyAny>, durable: bool) -> PyResult<u64> {
         let (op, memory) = self.begin_append(py, data, durable)?;
@@ -307,7 +313,8 @@ impl File {
         Ok((false, id.into_py_any(py)?))
     }
 
-    /// The same of `readinto_at`.
+    /// Starts `readinto_at` for this thread's event loop. Returns true and the number of bytes if these were cached,
+    /// else false and the number that `collect` reports.
     fn start_readinto(&self, buffer: &Bound<'_, PyAny>, offset: u64) -> PyResult<(bool, u64)> {
         if let Some(read) = self.read_cached_into(buffer, offset)? {
             return Ok((true, read as u64));
@@ -336,7 +343,7 @@ impl File {
         event_loop::start(operation, Value::Number, &self.handle)
     }
 
-    /// The same of `append`.
+    /// Starts `append` for this thread's event loop, and returns the number that `collect` reports.
     fn start_append(
         &self,
         py: Python<'_>,
@@ -347,7 +354,7 @@ impl File {
         event_loop::start(async move { op.await.0 }, Value::Number, &self.handle)
     }
 
-    /// The same of `sync`.
+    /// Starts `sync` for this thread's event loop, and returns the number that `collect` reports.
     fn start_sync(&self, data_only: bool) -> PyResult<u64> {
         let file = self.handle.file()?;
         let op = if data_only { file.sync_data() } else { file.sync_all() };

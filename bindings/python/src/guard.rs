@@ -1,4 +1,4 @@
-//! [`Guard`]: what every call on a volume or a file checks before, and how it does its work.
+//! [`Guard`]: the checks before every call on a volume or a file, and the work of the call.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -50,7 +50,10 @@ impl Guard {
         catch(work).ok_or_else(|| self.poison())
     }
 
-    /// The same without the GIL.
+    /// Does the work of a call without the GIL.
+    ///
+    /// # Errors
+    /// As [`Self::call`].
     pub(crate) fn call_detached<T: Send>(
         &self,
         py: Python<'_>,

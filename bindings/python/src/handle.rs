@@ -1,4 +1,4 @@
-//! [`Handle`]: what is open of a file, until the file or its volume closes.
+//! [`Handle`]: an open file, until it or its volume closes.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::errors::{closed, data_error, os_error};
 use crate::guard::Guard;
 use crate::thread_reactor::{drop_detached, wait};
 
-/// What closes with the file, or with its volume.
+/// Its content closes with the file, or with its volume.
 pub(crate) struct Handle {
     open: Mutex<Option<Open>>,
     guard: Arc<Guard>,

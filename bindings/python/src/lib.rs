@@ -11,7 +11,7 @@ use pyo3::prelude::*;
 #[pymodule(gil_used = true)]
 mod _uringfs {
     #[pymodule_export]
-    use crate::event_loop::{collect, descriptor};
+    use crate::event_loop::{collect, descriptor, finish};
     #[pymodule_export]
     use crate::file::File;
     #[pymodule_export]
@@ -37,7 +37,7 @@ mod event_loop;
 // Reads of many ranges into one buffer.
 mod ranges;
 
-// What is open of a file.
+// Open files, until they close.
 mod handle;
 
 // Paths in a volume.

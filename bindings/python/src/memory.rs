@@ -1,4 +1,4 @@
-//! Memory of Python objects as memory of requests. What a request may use stays exported, or referenced, until the last
+//! Memory of Python objects as memory of requests. Memory of a request stays exported, or referenced, until the last
 //! part of the request is gone, whatever its caller does meanwhile: so a `bytearray` cannot be resized before.
 //!
 //! Other threads may change such memory at any time. So requests get it as shared memory, of which no slice is made.

@@ -197,7 +197,7 @@ impl InFlight<'_> {
 impl Drop for InFlight<'_> {
     /// Waits for the reads that are left after a failure: the next call must not find them.
     fn drop(&mut self) {
-        // What a wait had found that panicked.
+        // A wait that panicked may have found some.
         self.left -= self.ended.len();
         self.ended.clear();
         // If the reactor takes no requests at all, or only panics, nothing can be done.

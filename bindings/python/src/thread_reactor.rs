@@ -40,7 +40,7 @@ pub(crate) fn thread_reactor() -> io::Result<Rc<Reactor>> {
     // here: its drop uses them.
     reactor.block_on(async {});
     HAS_REACTOR.set(true);
-    // That of a parent process is dropped here, which does nothing.
+    // The reactor of a parent process is dropped here, which does nothing.
     REACTOR.set(Some((reactor.clone(), Process::current())));
     Ok(reactor)
 }

@@ -1,8 +1,5 @@
 //! Reads and writes of whole buffers, as far as there are bytes, in requests of at most 1 GiB.
 
-use pyo3::PyResult;
-use pyo3::exceptions::PyValueError;
-use uringfs::buffer::MAX_LENGTH;
 use uringfs::{Errno, FileOp};
 
 use crate::memory::Memory;
@@ -58,14 +55,8 @@ pub(crate) fn write_op(
 /// Returns the offset, and the buffer.
 pub(crate) type AppendOp = FileOp<(Result<u64, Errno>, uringfs::Buffer)>;
 
-pub(crate) fn append_op(
-    file: &uringfs::File,
-    memory: &Memory,
-    durable: bool,
-) -> PyResult<AppendOp> {
-    if memory.len() > MAX_LENGTH {
-        return Err(PyValueError::new_err(format!("{} bytes are over 1 GiB", memory.len())));
-    }
+/// The append of memory of at most [`MAX_LENGTH`](uringfs::buffer::MAX_LENGTH) bytes.
+pub(crate) fn append_op(file: &uringfs::File, memory: &Memory, durable: bool) -> AppendOp {
     let buffer = memory.lend(0, memory.len());
-    Ok(if durable { file.append_durably(buffer) } else { file.append(buffer) })
+    if durable { file.append_durably(buffer) } else { file.append(buffer) }
 }

@@ -99,6 +99,16 @@ impl Volume {
         Ok((self.path_of(py, source)?, self.path_of(py, target)?))
     }
 
+    /// Notes a file that the volume's close closes.
+    fn add_file(&self, file: &File) {
+        let mut files = self.files.lock();
+        // Those that are gone, whenever the list would grow.
+        if files.len() == files.capacity() {
+            files.retain(|file| file.strong_count() > 0);
+        }
+        files.push(Arc::downgrade(file.handle()));
+    }
+
     /// Calls the volume without the GIL.
     fn call<T: Send>(
         &self,
@@ -109,7 +119,7 @@ impl Volume {
         self.guard.call_detached(py, || call(&volume))?.map_err(|error| os_error(&error))
     }
 
-    /// The same with two paths, both of which an error names.
+    /// Calls the volume without the GIL. Its error names both paths.
     fn call_with_two<T: Send>(
         &self,
         py: Python<'_>,
@@ -160,8 +170,9 @@ impl Volume {
         if self.guard.is_parent() {
             return Ok(());
         }
-        let files = std::mem::take(&mut *self.files.lock());
         let open = self.open.lock().take();
+        // After that: a call that opens a file meanwhile either has it here, or finds the volume closed.
+        let files = std::mem::take(&mut *self.files.lock());
         let closed = self.guard.call_detached(py, || {
             files.iter().filter_map(Weak::upgrade).for_each(|file| file.close());
             // Operations of this thread's event loop keep their files open, and run in this thread only.
@@ -247,13 +258,9 @@ impl Volume {
         let (file, volume) =
             self.call(py, |volume| Ok((options.open(volume, &path)?, volume.clone())))?;
         let file = File::new(file, volume, path);
-        let mut files = self.files.lock();
-        // Those that are gone, whenever the list would grow.
-        if files.len() == files.capacity() {
-            files.retain(|file| file.strong_count() > 0);
-        }
-        files.push(Arc::downgrade(file.handle()));
-        Ok(file)
+        self.add_file(&file);
+        // Another thread may have closed the volume meanwhile, without this file.
+        if self.closed() { Err(closed("volume")) } else { Ok(file) }
     }
 
     /// The names in a directory, sorted by their bytes.
@@ -291,12 +298,6 @@ impl Volume {
             false => volume.symlink_metadata(&path),
         })?;
         stat_result(py, &metadata)
-    }
-
-    /// True if the path leads to something.
-    fn exists(&self, py: Python<'_>, path: PathInVolume) -> PyResult<bool> {
-        let path = self.path_of(py, path)?;
-        self.call(py, |volume| volume.exists(&path))
     }
 
     /// Creates a directory.

@@ -1,4 +1,4 @@
-"""What the tests share: volumes in files of their own."""
+"""Volumes in files of their own, which the tests share."""
 
 from __future__ import annotations
 

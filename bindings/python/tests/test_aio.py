@@ -10,6 +10,7 @@ import threading
 import pytest
 
 import uringfs
+from uringfs import _uringfs, aio
 from uringfs.aio import AsyncFile
 
 BLOCK = 4096
@@ -207,6 +208,56 @@ def test_a_loop_that_closes_with_operations_in_flight_harms_no_other(file, conte
         return await file.read_at(BLOCK, 0)
 
     assert asyncio.run(read()) == content[:BLOCK]
+
+
+def leave_writes(file):
+    """A program that leaves writes to one block, which follow each other, and their buffers."""
+    buffers = [bytearray(BLOCK) for _ in range(100)]
+
+    async def leave():
+        for buffer in buffers:
+            asyncio.ensure_future(file.write_at(buffer, 0, durable=True))
+        await asyncio.sleep(0)
+
+    return leave(), buffers
+
+
+def test_a_loop_that_ends_waits_for_the_operations_that_it_leaves(file):
+    main, buffers = leave_writes(file)
+    asyncio.run(main)
+    for buffer in buffers:
+        buffer.append(0)
+    # No write holds the lock of the block, for which another thread would wait for ever.
+    thread = threading.Thread(target=file.file.write_at, args=(bytes(BLOCK), 0))
+    thread.start()
+    thread.join()
+
+
+def test_a_loop_that_a_program_runs_waits_as_it_shuts_generators_down(file):
+    # A second loop, which takes turns with the first, ends none of the first's operations.
+    loop, other = asyncio.new_event_loop(), asyncio.new_event_loop()
+    for _ in range(2):
+        for each in (loop, other):
+            each.run_until_complete(file.read_at(BLOCK, 0))
+    main, buffers = leave_writes(file)
+    loop.run_until_complete(main)
+    for task in asyncio.all_tasks(loop):
+        task.cancel()
+    loop.run_until_complete(loop.shutdown_asyncgens())
+    for buffer in buffers:
+        buffer.append(0)
+    loop.close()
+    assert len(other.run_until_complete(file.read_at(BLOCK, 0))) == BLOCK
+    other.run_until_complete(other.shutdown_asyncgens())
+    other.close()
+
+
+def test_an_operation_that_was_started_without_a_loop_harms_no_other(file, content):
+    with pytest.raises(RuntimeError, match="no running event loop"):
+        file.write_at(content[:BLOCK], 0).send(None)
+    _uringfs.finish()
+    aio._operations.collect()
+    assert asyncio.run(file.read_at(BLOCK, 0)) == content[:BLOCK]
 
 
 @pytest.mark.parametrize("count", [1, 2000])

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import array
+import asyncio
 import errno
 import io
+import mmap
 import os
 import random
 import threading
@@ -14,13 +16,15 @@ import numpy
 import pytest
 
 import uringfs
+from uringfs import _files
+from uringfs.aio import AsyncFile
 
 #: The modes in which both sides are compared.
 MODES = ["rb", "r+b", "wb", "w+b", "ab", "a+b"]
 
 
 def outcome(call):
-    """What a call returns, or the kind of its error."""
+    """The result of a call, or the kind of its error."""
     try:
         result = call()
     except (OSError, ValueError) as error:
@@ -262,6 +266,24 @@ def test_appends_of_threads_never_overlap(volume):
         for thread in threads:
             thread.join()
     assert sorted(offsets) == list(range(0, 200 * 100, 100))
+
+
+def test_an_append_of_more_than_a_gibibyte_is_refused_and_a_stream_splits_it(volume, monkeypatch):
+    with mmap.mmap(-1, (1 << 30) + 1) as large:
+        with volume.open_file("/log", "a") as file:
+            with pytest.raises(ValueError, match=r"append of 1073741825 bytes to /log is over 1 GiB"):
+                file.append(large)
+            with pytest.raises(ValueError, match="in parts"):
+                asyncio.run(AsyncFile(file).append(large))
+            assert file.size == 0
+    content = random.Random(4).randbytes(10_000)
+    monkeypatch.setattr(_files, "MAX_APPEND", 999)
+    for buffering in (0, 100):
+        with volume.open("/log", "ab", buffering) as file:
+            assert file.write(content) == len(content)
+            assert file.write(array.array("d", content)) == len(content)
+            assert file.write(b"") == 0 and file.tell() == file.seek(0, os.SEEK_END)
+    assert (volume / "log").read_bytes() == content * 4
 
 
 def test_other_threads_run_while_one_waits_for_the_device(volume):

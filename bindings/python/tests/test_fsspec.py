@@ -156,6 +156,50 @@ def test_a_transaction_shows_its_files_at_its_end(fs):
     assert sorted(fs.ls("/", detail=False)) == ["/first", "/second"]
 
 
+def test_all_files_that_a_transaction_writes_appear_at_its_end(fs, tmp_path):
+    (tmp_path / "source").write_bytes(b"put")
+    with fs.transaction:
+        fs.pipe_file("/piped", b"piped")
+        fs.pipe({"/both": b"both"})
+        fs.put_file(tmp_path / "source", "/put")
+        # Neither is closed: the first by its writer, the second by its compressor.
+        left_open = fs.open("/open", "wb")
+        left_open.write(b"open")
+        with fs.open("/packed", "wb", compression="gzip") as file:
+            file.write(b"packed")
+        with fs.open("/new", "xb") as file:
+            file.write(b"new")
+        assert not any(fs.exists(path) for path in ("/piped", "/both", "/put", "/open", "/packed", "/new"))
+    assert left_open.closed
+    paths = ["/both", "/new", "/open", "/packed", "/piped", "/put"]
+    assert sorted(fs.ls("/", detail=False)) == paths
+    with fs.open("/packed", "rb", compression="gzip") as file:
+        assert file.read() == b"packed"
+    assert [fs.cat_file(path) for path in paths if path != "/packed"] == [b"both", b"new", b"open", b"piped", b"put"]
+
+
+def test_a_transaction_refuses_what_it_cannot_undo_or_what_exists_by_now(fs):
+    fs.pipe_file("/log", b"before")
+    with fs.transaction, pytest.raises(ValueError, match="cannot append to /log"):
+        fs.open("/log", "ab")
+    assert fs.cat_file("/log") == b"before"
+    with pytest.raises(FileExistsError), fs.transaction:
+        with fs.open("/new", "xb") as file:
+            file.write(b"of the transaction")
+        fs.volume.open("/new", "x").close()
+    assert fs.cat_file("/new") == b""
+    assert sorted(fs.ls("/", detail=False)) == ["/log", "/new"]
+
+
+def test_links_that_lead_nowhere_have_attributes(fs):
+    for name, target in (("broken", "missing"), ("loop", "loop"), ("long", "x" * 300)):
+        fs.volume.symlink(target, name)
+        info = fs.info(f"/{name}")
+        assert (info["type"], info["islink"], info["destination"]) == ("other", True, target)
+        assert fs.lexists(f"/{name}") and not fs.exists(f"/{name}") and not fs.isfile(f"/{name}")
+    assert len(fs.ls("/")) == len(fs.find("/")) == 3
+
+
 def test_names_and_attributes_are_those_of_the_volume(fs):
     fs.mkdir("/a/b")
     with pytest.raises(FileExistsError):

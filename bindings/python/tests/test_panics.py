@@ -71,7 +71,7 @@ def test_of_something_else_in_the_reactor_is_no_failure_of_the_call_that_drives_
         file._plant_panic_in_reactor()
         assert file.read_ranges([0, 256, 8192], 256, buffer) == 768
         assert buffer[:256] == bytes(range(256))
-        # What the kernel has read is no longer the library's.
+        # The library has given the buffer back.
         buffer.append(0)
         del buffer[-1]
 

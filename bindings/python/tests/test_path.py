@@ -97,6 +97,39 @@ def test_listings_and_patterns_find_the_same_names(root):
         list(root.glob("/absolute"))
 
 
+def test_walk_is_that_of_pathlib(root):
+    if not hasattr(root, "walk"):
+        pytest.skip("pathlib has no walk before Python 3.12")
+    (root / "a" / "inner").mkdir(parents=True)
+    (root / "a" / "file").touch()
+    (root / "b").mkdir()
+    (root / "link").symlink_to("a")
+    (root / "loop").symlink_to("loop")
+
+    def listed(**options):
+        names = []
+        for directory, folders, files in root.walk(**options):
+            folders.sort()
+            names.append((directory.relative_to(root).as_posix(), list(folders), sorted(files)))
+        return names
+
+    a, b, inner = ("a", ["inner"], ["file"]), ("b", [], []), ("a/inner", [], [])
+    assert listed() == [(".", ["a", "b"], ["link", "loop"]), a, inner, b]
+    up = listed(top_down=False)
+    assert up[-1] == (".", ["a", "b"], ["link", "loop"]) and up.index(inner) < up.index(a)
+    link = [("link", ["inner"], ["file"]), ("link/inner", [], [])]
+    assert listed(follow_symlinks=True) == [(".", ["a", "b", "link"], ["loop"]), a, inner, b, *link]
+    failures = []
+    assert list((root / "missing").walk(on_error=failures.append)) == list((root / "missing").walk()) == []
+    assert isinstance(failures[0], FileNotFoundError)
+    # Names that the caller removes are not visited.
+    visited = []
+    for directory, folders, _ in root.walk():
+        visited.append(directory.name)
+        folders.clear()
+    assert visited == [root.name]
+
+
 def test_parts_are_those_of_pathlib(volume):
     ours, theirs = volume.path("/a/b/c.tar.gz"), SystemPath("/a/b/c.tar.gz")
     for part in ("name", "stem", "suffix", "suffixes", "parts"):

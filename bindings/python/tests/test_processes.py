@@ -141,7 +141,7 @@ def test_a_child_opens_a_volume_of_its_own(image, tmp_path):
 
 
 def load(task: tuple[str, int]) -> bytes:
-    """What a worker does: it opens the volume for reading."""
+    """A worker opens the volume for reading."""
     path, number = task
     with uringfs.Volume(path, read_only=True) as volume, volume.open_file("/samples") as file:
         return file.read_at(100, number * 100)

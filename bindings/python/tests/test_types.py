@@ -26,6 +26,8 @@ def use(volume: uringfs.Volume) -> None:
     count: int = file.readinto_at(bytearray(10), 0) + file.read_ranges([0], [1], bytearray(1), depth=8)
     data: bytes = raw.read_at(1, 0)
     path: uringfs.Path = volume.path("/a").parent / "b"
+    for entry in volume.scandir(path):
+        volume.rename(entry, path / entry)
 
 async def wait(file: AsyncFile) -> bytes:
     return await file.read_at(10, 0)

@@ -9,10 +9,12 @@ import stat
 import subprocess
 import sys
 import threading
+import weakref
 
 import pytest
 
 import uringfs
+from uringfs import _volume
 
 
 def test_a_file_is_written_and_read_again_after_the_volume_was_closed(image):
@@ -127,6 +129,8 @@ def test_readers_share_a_volume(image):
     with uringfs.Volume(image) as volume:
         volume.mkdir("/shared")
     with uringfs.Volume(image, read_only=True):
+        with pytest.raises(OSError, match="open for reading only; close that `Volume` first"):
+            uringfs.Volume(image)
         command = [sys.executable, "-c", opens, str(image)]
         other = subprocess.run(command, capture_output=True, text=True)
     assert (other.returncode, other.stdout, other.stderr) == (0, "['shared']\n", "")
@@ -205,6 +209,133 @@ def test_listings_have_types_and_walk_is_that_of_os(volume, tmp_path):
     failures = []
     assert list(volume.walk("/missing", onerror=failures.append)) == []
     assert isinstance(failures[0], FileNotFoundError)
+
+
+def test_a_path_that_leads_nowhere_is_what_it_is_to_os(volume, tmp_path):
+    links = {"broken": "missing", "loop": "loop", "long": "x" * 300, "through-a-file": "file/name"}
+    names = [*links, "file", "missing", "file/name", "loop/name", "x" * 300, "zero\0byte", "/".join(["name"] * 1000)]
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    for root in (volume / "", tree):
+        (root / "file").touch()
+        for name, target in links.items():
+            (root / name).symlink_to(target)
+    for name in names:
+        for call in ("exists", "lexists", "isfile", "isdir", "islink"):
+            found, expected = getattr(volume, call)(name), getattr(os.path, call)(tree / name)
+            assert found == expected, f"{call} of {name}"
+        assert not (volume / name).is_dir()
+        assert (volume / name).exists() == os.path.exists(tree / name)
+
+    def kind(call):
+        try:
+            return call()
+        except OSError as error:
+            return error.errno
+
+    def kinds(entries):
+        return {entry.name: (kind(entry.is_dir), kind(entry.is_file), entry.is_symlink()) for entry in entries}
+
+    assert kinds(volume.scandir()) == kinds(os.scandir(tree))
+    assert [sorted(files) for _, _, files in volume.walk()] == [sorted(files) for _, _, files in os.walk(tree)]
+
+
+def test_a_failure_is_not_a_path_that_leads_nowhere(image):
+    with uringfs.Volume(image) as volume:
+        (volume / "file").touch()
+    for call in (volume.exists, volume.lexists, volume.isfile, volume.isdir, volume.islink):
+        with pytest.raises(ValueError, match="closed volume"):
+            call("/file")
+
+
+def test_an_entry_is_a_path_of_its_volume(volume, tmp_path):
+    volume.makedirs("/folder/inner")
+    (volume / "folder" / "file").write_text("content")
+    folder, = volume.scandir()
+    entries = {entry.name: entry for entry in volume.scandir(folder)}
+    assert volume.getsize(entries["file"]) == 7 and volume.isdir(entries["inner"])
+    with volume.open(entries["file"]) as file:
+        assert file.read() == "content"
+    assert volume / entries["file"] == volume / "folder" / "file"
+    assert (volume / "folder" / "file").samefile(entries["file"])
+    with uringfs.Volume.create(tmp_path / "other.img", 32 << 20) as other:
+        (other / "file").touch()
+        with pytest.raises(ValueError, match="pass the path's text"):
+            other.remove(entries["file"])
+        assert not (other / "file").samefile(entries["file"])
+    with pytest.raises(TypeError):
+        open(entries["file"])
+    volume.remove(entries["file"])
+    volume.rmtree(folder)
+    assert volume.listdir() == []
+
+
+def test_times_are_rounded_as_by_os_utime(volume, tmp_path):
+    for root in (volume / "", tmp_path):
+        (root / "file").touch()
+    for time in (1_700_000_000.1234567, 1_700_000_001, 1e9 + 1 / 3, 0.1, 2.9999999999, -1.25, -1e-10):
+        volume.utime("/file", (time, 0))
+        os.utime(tmp_path / "file", (time, 0))
+        assert volume.stat("/file").st_atime_ns == os.stat(tmp_path / "file").st_atime_ns, time
+
+
+def test_a_file_is_truncated_by_its_name_and_has_a_time_and_an_identity(volume):
+    (volume / "file").write_bytes(b"content")
+    volume.link("/file", "/other")
+    volume.truncate("/file", 4)
+    assert (volume / "other").read_bytes() == b"cont"
+    volume.truncate("/file", 6)
+    assert (volume / "other").read_bytes() == b"cont\0\0"
+    with pytest.raises(FileNotFoundError):
+        volume.truncate("/missing", 0)
+    volume.utime("/file", (1, 2.5))
+    assert volume.getmtime("/other") == 2.5
+    (volume / "third").touch()
+    assert volume.samefile("/file", "/other") and not volume.samefile("/file", "/third")
+
+
+class Busy(weakref.WeakSet):
+    """A set to which another thread adds something while it is iterated for the first time."""
+
+    def __init__(self, items, add):
+        super().__init__(items)
+        self.add_more = add
+
+    def __iter__(self):
+        for item in super().__iter__():
+            yield item
+            add, self.add_more = self.add_more, lambda: None
+            add()
+
+
+def test_a_file_that_is_opened_while_its_volume_closes_is_closed(image):
+    volume = uringfs.Volume(image)
+    streams = [volume.open(f"/{number}", "w") for number in range(2)]
+    refused = []
+
+    def open_another():
+        with pytest.raises(ValueError, match="closed volume"):
+            refused.append(volume.open("/another", "w"))
+
+    volume._streams = Busy(streams, open_another)
+    for stream in streams:
+        stream.write("text")
+    volume.close()
+    assert volume.closed and all(stream.closed for stream in streams) and refused == []
+    with uringfs.Volume(image) as volume:
+        assert [volume.getsize(f"/{number}") for number in range(2)] == [4, 4]
+
+
+def test_a_volume_is_opened_while_another_thread_lists_the_open_ones(image, tmp_path, monkeypatch):
+    volume, others = uringfs.Volume(image), []
+
+    def open_another():
+        others.append(uringfs.Volume.create(tmp_path / "other.img", 32 << 20))
+
+    monkeypatch.setattr(_volume, "_open_volumes", Busy([volume], open_another))
+    assert set(_volume.open_volumes()) == {volume, *others}
+    for each in (volume, *others):
+        each.close()
 
 
 def test_names_that_are_not_utf8_come_back(volume):

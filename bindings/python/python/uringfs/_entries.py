@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from typing import TYPE_CHECKING, NamedTuple, Self
@@ -10,6 +11,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from uringfs._volume import Volume
+
+
+#: Errors of a path that leads nowhere. All others are failures, which calls that only ask raise as well.
+NOWHERE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.EINVAL})
 
 
 class Statistics(NamedTuple):
@@ -30,16 +35,25 @@ class Statistics(NamedTuple):
 
 
 class DirEntry:
-    """An entry of a directory, as `os.DirEntry`."""
+    """An entry of a directory, as `os.DirEntry`. The calls of its volume take it as a path.
 
-    __slots__ = ("_inode", "_kind", "_volume", "name", "path")
+    It is no `os.PathLike`: the builtin `open` would open the file of the same name outside of the volume.
+    """
+
+    __slots__ = ("_inode", "_kind", "name", "path", "volume")
 
     def __init__(self, volume: Volume, directory: str, name: str, kind: int, inode: int) -> None:
         #: The name.
         self.name = name
         #: The path of the directory as it was given, and the name.
         self.path = os.path.join(directory, name)
-        self._volume, self._kind, self._inode = volume, kind, inode
+        #: The volume.
+        self.volume = volume
+        self._kind, self._inode = kind, inode
+
+    @property
+    def _text(self) -> str:
+        return self.path
 
     def inode(self) -> int:
         """The number of the inode."""
@@ -59,7 +73,7 @@ class DirEntry:
 
     def stat(self, *, follow_symlinks: bool = True) -> os.stat_result:
         """The attributes."""
-        return self._volume.stat(self.path, follow_symlinks=follow_symlinks)
+        return self.volume.stat(self.path, follow_symlinks=follow_symlinks)
 
     def _mode(self, follow_symlinks: bool) -> int:
         if not (follow_symlinks and self.is_symlink()):
@@ -71,6 +85,14 @@ class DirEntry:
 
     def __repr__(self) -> str:
         return f"<uringfs.DirEntry {self.name!r}>"
+
+
+def is_directory(entry: DirEntry, follow_symlinks: bool) -> bool:
+    """True for a directory, as to `os.walk`: False for a link that cannot be followed."""
+    try:
+        return entry.is_dir(follow_symlinks=follow_symlinks)
+    except OSError:
+        return False
 
 
 class ScandirIterator:

@@ -13,8 +13,12 @@ if TYPE_CHECKING:
     from uringfs._uringfs import File
 
 
+#: The most bytes of an append.
+MAX_APPEND = 1 << 30
+
+
 class RawFile(io.RawIOBase):
-    """A file with a cursor and without a buffer: what `Volume.open` returns with `buffering=0`.
+    """A file with a cursor and without a buffer. `Volume.open` returns it with `buffering=0`.
 
     The calls that end in `_at` leave the cursor where it is, and any threads may use them at once.
     """
@@ -51,7 +55,8 @@ class RawFile(io.RawIOBase):
         return True
 
     def fileno(self) -> int:
-        raise io.UnsupportedOperation("a file of a volume has no descriptor; to make it durable, flush it and call sync of the raw file")
+        what = "a file of a volume has no descriptor; to make it durable, flush it and call sync of the raw file"
+        raise io.UnsupportedOperation(what)
 
     def readinto(self, buffer: Buffer, /) -> int:
         self._check_readable()
@@ -82,13 +87,17 @@ class RawFile(io.RawIOBase):
     def write(self, data: Buffer, /) -> int:
         self._check_writable()
         if self._appends:
-            with memoryview(data) as view:
-                if view.nbytes:
-                    self._position = self.file.append(view) + view.nbytes
-                return view.nbytes
+            return self._append(data)
         written = self.file.write_at(data, self._position)
         self._position += written
         return written
+
+    def _append(self, data: Buffer) -> int:
+        with memoryview(data) as view, view.cast("B") as view:
+            for at in range(0, view.nbytes, MAX_APPEND):
+                part = view[at : at + MAX_APPEND]
+                self._position = self.file.append(part) + part.nbytes
+            return view.nbytes
 
     def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
         self._check()

@@ -8,13 +8,15 @@ from functools import total_ordering
 from pathlib import PurePosixPath
 from typing import IO, TYPE_CHECKING, Any, TypeAlias, Union
 
+from uringfs._entries import DirEntry
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from uringfs._volume import Volume
 
 #: A name in a volume.
-StrPath: TypeAlias = Union[str, "os.PathLike[str]", "Path"]
+StrPath: TypeAlias = Union[str, "os.PathLike[str]", DirEntry, "Path"]
 
 
 @total_ordering
@@ -111,7 +113,7 @@ class Path:
 
     def _is_elsewhere(self, other: StrPath) -> bool:
         """True for a path of another volume."""
-        return isinstance(other, Path) and other.volume is not self.volume
+        return isinstance(other, (Path, DirEntry)) and other.volume is not self.volume
 
     def match(self, pattern: str) -> bool:
         """True if the path matches a pattern."""
@@ -199,7 +201,7 @@ class Path:
 
     def write_bytes(self, data: Any) -> int:
         """Replaces the content."""
-        # What is no buffer is refused before the file is truncated.
+        # Before the file is truncated: this refuses everything but a buffer.
         with memoryview(data) as view, self.volume.open(self, "wb", 0) as file:
             return file.write(view)
 
@@ -256,7 +258,7 @@ class Path:
         return Path(self.volume, target)
 
     def replace(self, target: StrPath) -> Path:
-        """As `rename`."""
+        """Renames it as `rename` does, and returns the new path."""
         return self.rename(target)
 
     def symlink_to(self, target: StrPath) -> None:
@@ -278,10 +280,30 @@ class Path:
         for name in self.volume.listdir(self):
             yield self / name
 
-    def walk(self, top_down: bool = True, follow_symlinks: bool = False) -> Iterator[tuple[Path, list[str], list[str]]]:
-        """The directories at and below this one, with their names."""
-        for directory, folders, files in self.volume.walk(self, top_down, followlinks=follow_symlinks):
-            yield Path(self.volume, directory), folders, files
+    def walk(
+        self,
+        top_down: bool = True,
+        on_error: Callable[[OSError], object] | None = None,
+        follow_symlinks: bool = False,
+    ) -> Iterator[tuple[Path, list[str], list[str]]]:
+        """The directories at and below this one, with their names. Links are files, unless `follow_symlinks`."""
+        left: list[Path | tuple[Path, list[str], list[str]]] = [self]
+        while left:
+            path = left.pop()
+            if isinstance(path, tuple):
+                yield path
+                continue
+            try:
+                folders, files = self.volume._names_in(path, follow_symlinks=follow_symlinks)
+            except OSError as error:
+                if on_error is not None:
+                    on_error(error)
+                continue
+            if top_down:
+                yield path, folders, files
+            else:
+                left.append((path, folders, files))
+            left.extend(path / name for name in reversed(folders))
 
     def glob(self, pattern: str) -> Iterator[Path]:
         """The paths below this one that match a relative pattern of shell names; `**` stands for any directories."""
@@ -295,7 +317,7 @@ class Path:
                 yield path
 
     def rglob(self, pattern: str) -> Iterator[Path]:
-        """As `glob` with `**/` before the pattern."""
+        """The paths at any depth below this one that match a relative pattern: `glob` with `**/` before it."""
         return self.glob(f"**/{pattern}")
 
     def _select(self, parts: tuple[str, ...]) -> Iterator[Path]:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import atexit
+import math
 import os
 import stat
+import time
 import uuid
 import weakref
-from typing import IO, TYPE_CHECKING, Any, Literal, Self, overload
+from typing import IO, TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
 
 from uringfs import _uringfs
-from uringfs._entries import DirEntry, ScandirIterator, Statistics
+from uringfs._entries import NOWHERE, DirEntry, ScandirIterator, Statistics, is_directory
 from uringfs._files import Mode, RawFile, check_arguments, wrap
 from uringfs._path import Path
 
@@ -29,6 +31,18 @@ if TYPE_CHECKING:
     from uringfs._path import StrPath
     from uringfs._uringfs import File
 
+_Item = TypeVar("_Item")
+
+
+def _items(items: weakref.WeakSet[_Item]) -> list[_Item]:
+    """The items of a set to which other threads add."""
+    while True:
+        try:
+            return list(items)
+        except RuntimeError:
+            # Another thread has added one meanwhile.
+            continue
+
 
 class Volume(_uringfs.Volume):
     """Files under names, on a block device or in one ordinary file.
@@ -45,11 +59,12 @@ class Volume(_uringfs.Volume):
     for reading, which processes share. `cache_bytes` gives it a page cache of its own instead of the one that all
     volumes of the process share. `discard` passes freed blocks on to the device.
 
-    Names are text, `os.PathLike`, or a `Path` of this package; they begin at the root, with or without a slash.
-    Errors are `OSError` with errno and path, such as `FileNotFoundError`. Threads may share a volume.
+    Names are text, `os.PathLike`, or a `Path` or a `DirEntry` of this package; they begin at the root, with or without
+    a slash. Errors are `OSError` with errno and path, such as `FileNotFoundError`. Threads may share a volume.
     """
 
     _streams: weakref.WeakSet[Any]
+    _is_closing: bool
 
     def __new__(
         cls,
@@ -60,8 +75,9 @@ class Volume(_uringfs.Volume):
         discard: bool = False,
     ) -> Self:
         volume = super().__new__(cls, path, read_only=read_only, cache_bytes=cache_bytes, discard=discard)
-        # What `open` has returned, with bytes that are to be written when it closes.
+        # Files that `open` has returned: their buffers may have bytes, which are written when they close.
         volume._streams = weakref.WeakSet()
+        volume._is_closing = False
         _open_volumes.add(volume)
         return volume
 
@@ -90,8 +106,10 @@ class Volume(_uringfs.Volume):
         """
         if self.inherited:
             return
+        # Before the streams are listed: `open` then closes what it adds.
+        self._is_closing = True
         errors = []
-        for stream in list(self._streams):
+        for stream in _items(self._streams):
             try:
                 stream.close()
             except Exception as error:
@@ -227,6 +245,10 @@ class Volume(_uringfs.Volume):
             file.close()
             raise
         self._streams.add(stream)
+        if self._is_closing:
+            # The close in another thread may have listed the streams before.
+            stream.close()
+            raise ValueError("I/O operation on a closed volume")
         return stream
 
     def open_file(
@@ -253,7 +275,7 @@ class Volume(_uringfs.Volume):
         return self.open_native(path, direct=direct, permissions=permissions, **options)
 
     def path(self, path: StrPath = "/") -> Path:
-        """A path in this volume, as of pathlib. `volume / "logs"` is the same as `volume.path("logs")`."""
+        """A path in this volume, as of pathlib. `volume / "logs"` is `volume.path("logs")`."""
         return Path(self, path)
 
     def __truediv__(self, path: StrPath) -> Path:
@@ -265,7 +287,7 @@ class Volume(_uringfs.Volume):
 
     @property
     def uuid(self) -> uuid.UUID:
-        """What identifies the volume."""
+        """The identity of the volume."""
         return uuid.UUID(bytes=bytes(self.uuid_bytes))
 
     def scandir(self, path: StrPath = "/") -> ScandirIterator:
@@ -290,6 +312,14 @@ class Volume(_uringfs.Volume):
         """The attributes of a file, or of a symbolic link itself."""
         return self.stat(path, follow_symlinks=False)
 
+    def exists(self, path: StrPath) -> bool:
+        """True if the path leads to something."""
+        return self._mode(path) != 0
+
+    def lexists(self, path: StrPath) -> bool:
+        """True if the path leads to something, or to a symbolic link that leads nowhere."""
+        return self._mode(path, follow_symlinks=False) != 0
+
     def isfile(self, path: StrPath) -> bool:
         """True if the path leads to a regular file."""
         return stat.S_ISREG(self._mode(path))
@@ -306,10 +336,21 @@ class Volume(_uringfs.Volume):
         """The size of a file in bytes."""
         return self.stat(path).st_size
 
+    def getmtime(self, path: StrPath) -> float:
+        """The time of the last change of a file's content, in seconds since 1970."""
+        return self.stat(path).st_mtime
+
+    def samefile(self, first: StrPath, second: StrPath) -> bool:
+        """True if both paths lead to the same file."""
+        return self.stat(first).st_ino == self.stat(second).st_ino
+
     def _mode(self, path: StrPath, *, follow_symlinks: bool = True) -> int:
+        """Type and permissions of a file; 0 for a path that leads nowhere."""
         try:
             return self.stat(path, follow_symlinks=follow_symlinks).st_mode
-        except (FileNotFoundError, NotADirectoryError):
+        except OSError as error:
+            if error.errno not in NOWHERE:
+                raise
             return 0
 
     def unlink(self, path: StrPath) -> None:
@@ -319,6 +360,11 @@ class Volume(_uringfs.Volume):
     def replace(self, source: StrPath, target: StrPath) -> None:
         """Renames a file or a directory, and replaces what has the new name."""
         self.rename(source, target)
+
+    def truncate(self, path: StrPath, length: int) -> None:
+        """Truncates a file, or extends it by a hole."""
+        with self.open_file(path, "r+") as file:
+            file.truncate(length)
 
     def utime(
         self,
@@ -331,10 +377,9 @@ class Volume(_uringfs.Volume):
         if times is not None and ns is not None:
             raise ValueError("utime: you may specify either 'times' or 'ns' but not both")
         if times is not None:
-            ns = (int(times[0] * 1e9), int(times[1] * 1e9))
+            accessed, modified = times
+            ns = (_nanoseconds(accessed), _nanoseconds(modified))
         if ns is None:
-            import time
-
             ns = (time.time_ns(),) * 2
         self.utime_ns(path, ns)
 
@@ -345,28 +390,38 @@ class Volume(_uringfs.Volume):
         onerror: Callable[[OSError], object] | None = None,
         followlinks: bool = False,
     ) -> Iterator[tuple[str, list[str], list[str]]]:
-        """The directories below `top` with their names, as `os.walk`."""
+        """The directories at and below `top` with their names, as `os.walk`."""
         directory = self.text_of(top)
         try:
-            entries = list(self.scandir(directory))
+            folders, files = self._names_in(directory)
         except OSError as error:
             if onerror is not None:
                 onerror(error)
             return
-        folders = [entry.name for entry in entries if entry.is_dir()]
-        files = [entry.name for entry in entries if not entry.is_dir()]
-        links = {entry.name for entry in entries if entry.is_symlink()}
         if topdown:
             yield directory, folders, files
         for name in folders:
-            if followlinks or name not in links:
-                yield from self.walk(os.path.join(directory, name), topdown, onerror, followlinks)
+            path = os.path.join(directory, name)
+            if followlinks or not self.islink(path):
+                yield from self.walk(path, topdown, onerror, followlinks)
         if not topdown:
             yield directory, folders, files
+
+    def _names_in(self, path: StrPath, *, follow_symlinks: bool = True) -> tuple[list[str], list[str]]:
+        """The names of the directories in a directory, and the other names."""
+        kinds = {entry.name: is_directory(entry, follow_symlinks) for entry in self.scandir(path)}
+        folders = [name for name, is_folder in kinds.items() if is_folder]
+        return folders, [name for name, is_folder in kinds.items() if not is_folder]
 
     def __repr__(self) -> str:
         state = " [closed]" if self.closed else ""
         return f"<uringfs.Volume {str(self.device_path)!r}{state}>"
+
+
+def _nanoseconds(seconds: float) -> int:
+    """A time in nanoseconds, as `os.utime` rounds it."""
+    whole = math.floor(seconds)
+    return whole * 10**9 + math.floor((seconds - whole) * 1e9)
 
 
 #: Those to close when the interpreter exits.
@@ -375,7 +430,7 @@ _open_volumes: weakref.WeakSet[Volume] = weakref.WeakSet()
 
 def open_volumes() -> list[Volume]:
     """The volumes that this process has open."""
-    return [volume for volume in _open_volumes if not (volume.closed or volume.inherited)]
+    return [volume for volume in _items(_open_volumes) if not (volume.closed or volume.inherited)]
 
 
 def _close_all() -> None:

@@ -12,20 +12,25 @@
 [b'hello', b'world']
 
 The loop watches a descriptor of the thread's reactor, which does the I/O; any loop that has `add_reader` will do,
-uvloop's as well. An operation whose await is cancelled goes on to its end, and keeps its buffer until then. Names
-and opening block the loop as they would in a program without it: call them in a thread if the volume's catalog is
-not in memory.
+uvloop's as well. An operation whose await is cancelled goes on to its end, and keeps its buffer until then. A loop
+that ends waits for such operations: `asyncio.run` does so, and `loop.shutdown_asyncgens()` of a loop that a program
+runs itself. Names and opening block the loop as they would in a program without it: call them in a thread if the
+volume's catalog is not in memory.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
+import weakref
 from typing import TYPE_CHECKING, Any, Self
 
 from uringfs import _uringfs
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
     from typing_extensions import Buffer
 
     from uringfs._uringfs import File
@@ -38,22 +43,44 @@ class _Operations(threading.local):
 
     def __init__(self) -> None:
         self.futures: dict[int, asyncio.Future[Any]] = {}
+        #: The loop that ran last.
         self.loop: asyncio.AbstractEventLoop | None = None
+        #: The loops that watch the reactor.
+        self.watching: weakref.WeakSet[asyncio.AbstractEventLoop] = weakref.WeakSet()
 
     def future(self, number: int) -> asyncio.Future[Any]:
-        """What is done when an operation has ended."""
+        """The future of an operation, which is done when the operation has ended."""
         loop = asyncio.get_running_loop()
         if loop is not self.loop:
-            loop.add_reader(_uringfs.descriptor(), self.collect)
-            self.loop = loop
+            self.watch(loop)
         future = self.futures[number] = loop.create_future()
         return future
 
-    def collect(self) -> None:
-        """Ends the futures of operations that have ended."""
+    def watch(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Makes the running loop collect operations that have ended."""
+        if loop not in self.watching:
+            end = self.end_of_loop()
+            loop.add_reader(_uringfs.descriptor(), self.collect, end)
+            # The loop notes a generator that begins, and closes it at its end.
+            with contextlib.suppress(StopIteration):
+                end.__anext__().send(None)
+            self.watching.add(loop)
+        self.loop = loop
+
+    async def end_of_loop(self) -> AsyncGenerator[None, None]:
+        """Waits at a loop's end for operations whose awaits were cancelled: they may hold locks, and keep buffers."""
+        try:
+            yield
+        finally:
+            _uringfs.finish()
+            self.collect()
+
+    def collect(self, _end: object = None) -> None:
+        """Ends the futures of operations that have ended. The loop keeps `_end`, which it closes at its own end."""
         for number, value, is_error in _uringfs.collect():
-            future = self.futures.pop(number)
-            if future.done() or future.get_loop().is_closed():
+            # An operation that was started without a running loop has no future.
+            future = self.futures.pop(number, None)
+            if future is None or future.done() or future.get_loop().is_closed():
                 continue
             if is_error:
                 future.set_exception(value)
@@ -99,7 +126,7 @@ class AsyncFile:
         return written
 
     async def append(self, data: Buffer, *, durable: bool = False) -> int:
-        """Appends a buffer, and returns its offset."""
+        """Appends a buffer of at most 1 GiB, and returns its offset. ValueError for a larger one."""
         offset: int = await _operations.future(self.file.start_append(data, durable))
         return offset
 

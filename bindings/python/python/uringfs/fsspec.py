@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING, Any
 from fsspec.spec import AbstractFileSystem  # type: ignore[import-untyped]
 from fsspec.utils import isfilelike, stringify_path  # type: ignore[import-untyped]
 
+from uringfs._entries import NOWHERE
 from uringfs._files import Mode, RawFile
 from uringfs._volume import Volume, open_volumes
 
@@ -58,7 +59,8 @@ def _shared_volume(path: str, read_only: bool) -> Volume:
         for volume in open_volumes():
             if os.path.realpath(volume.device_path) == real:
                 if read_only and not volume.read_only:
-                    raise ValueError(f"{path} is open for writing in this process: close it first, or leave read_only out")
+                    what = f"{path} is open for writing in this process: close it first, or leave read_only out"
+                    raise ValueError(what)
                 return volume
         _opened[:] = [volume for volume in _opened if not volume.closed]
         _opened.append(Volume(path, read_only=read_only))
@@ -73,7 +75,9 @@ class UringFileSystem(AbstractFileSystem):  # type: ignore[misc]
     """Files of a volume. Paths begin at the volume's root.
 
     `volume` is the path of the volume's file or device, or an open `Volume`. With `read_only` it is opened for
-    reading, which processes share; it is refused if this process has it open for writing. With `auto_mkdir`, directories of files that are written are created.
+    reading, which processes share; it is refused if this process has it open for writing. With `auto_mkdir`,
+    directories of files that are written are created. In a transaction, files that `open`, `pipe_file` and `put_file`
+    write appear at its end; appends are refused, and other calls act at once.
     """
 
     protocol = "uringfs"
@@ -91,7 +95,8 @@ class UringFileSystem(AbstractFileSystem):  # type: ignore[misc]
     ) -> None:
         super().__init__(**options)
         if volume is None:
-            raise ValueError("no volume: write uringfs://VOLUME:/PATH, as uringfs://disk.img:/table.parquet, or pass volume=")
+            example = "uringfs://disk.img:/table.parquet"
+            raise ValueError(f"no volume: write uringfs://VOLUME:/PATH, as {example}, or pass volume=")
         self.auto_mkdir = auto_mkdir
         #: The volume.
         self.volume = volume if isinstance(volume, Volume) else _shared_volume(os.fspath(volume), read_only)
@@ -125,7 +130,7 @@ class UringFileSystem(AbstractFileSystem):  # type: ignore[misc]
 
     @property
     def fsid(self) -> str:
-        """What identifies the volume."""
+        """The identity of the volume."""
         return f"uringfs-{self.volume.uuid}"
 
     # Files.
@@ -139,6 +144,8 @@ class UringFileSystem(AbstractFileSystem):  # type: ignore[misc]
         **_: Any,
     ) -> Any:
         parsed = Mode(mode)
+        if not autocommit and parsed.kind == "a":
+            raise ValueError(f"a transaction cannot append to {path}: append outside of it, or write the whole file")
         if parsed.kind != "r":
             self._make_parent(path)
         if not autocommit and parsed.kind in "wx":
@@ -203,10 +210,8 @@ class UringFileSystem(AbstractFileSystem):  # type: ignore[misc]
 
     def pipe_file(self, path: str, value: Any, mode: str = "overwrite", **_: Any) -> None:
         """Writes the content of a file."""
-        path = self._strip_protocol(path)
-        self._make_parent(path)
-        with self.volume.open_file(path, "x" if mode == "create" else "w") as file:
-            file.write_at(value, 0)
+        with self.open(path, "xb" if mode == "create" else "wb") as file:
+            file.write(value)
 
     def touch(self, path: str, truncate: bool = True, **_: Any) -> None:
         """Creates a file, or sets its times to now and with `truncate` its size to 0."""
@@ -254,17 +259,14 @@ class UringFileSystem(AbstractFileSystem):  # type: ignore[misc]
 
     def put_file(self, lpath: Any, rpath: str, callback: Any = None, mode: str = "overwrite", **_: Any) -> None:
         """Copies a file of the system into the volume."""
-        rpath = self._strip_protocol(rpath)
         if os.path.isdir(lpath):
-            self.volume.makedirs(rpath, exist_ok=True)
+            self.volume.makedirs(self._strip_protocol(rpath), exist_ok=True)
             return
-        self._make_parent(rpath)
-        with open(lpath, "rb") as source, self.volume.open_file(rpath, "x" if mode == "create" else "w") as target:
+        with open(lpath, "rb") as source, self.open(rpath, "xb" if mode == "create" else "wb") as target:
             if callback is not None:
                 callback.set_size(os.fstat(source.fileno()).st_size)
-            at = 0
             while data := source.read(_CHUNK):
-                at += target.write_at(data, at)
+                target.write(data)
                 if callback is not None:
                     callback.relative_update(len(data))
 
@@ -346,9 +348,10 @@ class UringFileSystem(AbstractFileSystem):  # type: ignore[misc]
             result["destination"] = self.volume.readlink(path)
             try:
                 status = self.volume.stat(path)
-            except FileNotFoundError:
-                # It leads nowhere.
-                status = self.volume.lstat(path)
+            except OSError as error:
+                # Of a link that leads nowhere, these are its own.
+                if error.errno not in NOWHERE:
+                    raise
         kind = {stat.S_IFDIR: "directory", stat.S_IFREG: "file"}.get(stat.S_IFMT(status.st_mode), "other")
         result |= {"size": status.st_size, "type": kind, "created": status.st_ctime}
         for field in ("mode", "uid", "gid", "mtime", "ino", "nlink"):
@@ -357,11 +360,11 @@ class UringFileSystem(AbstractFileSystem):  # type: ignore[misc]
 
     def exists(self, path: str, **_: Any) -> bool:
         """True if the path leads to something."""
-        return self.volume._mode(self._strip_protocol(path)) != 0
+        return self.volume.exists(self._strip_protocol(path))
 
     def lexists(self, path: str, **_: Any) -> bool:
-        """The same; also true for a symbolic link that leads nowhere."""
-        return self.volume._mode(self._strip_protocol(path), follow_symlinks=False) != 0
+        """True if the path leads to something, or to a symbolic link that leads nowhere."""
+        return self.volume.lexists(self._strip_protocol(path))
 
     def isfile(self, path: str) -> bool:
         """True if the path leads to a regular file."""
@@ -388,7 +391,7 @@ class UringFileSystem(AbstractFileSystem):  # type: ignore[misc]
         self.volume.chmod(self._strip_protocol(path), mode)
 
     def ukey(self, path: str) -> str:
-        """What changes with the content."""
+        """A text that changes with the content."""
         info = self.info(path)
         return f"{self.fsid}-{info['ino']}-{info['size']}-{info['mtime']}"
 
@@ -402,16 +405,25 @@ class _StagedFile(io.BufferedWriter):
 
     def __init__(self, volume: Volume, path: str, mode: Mode) -> None:
         self._volume, self._path = volume, path
-        if mode.kind == "x" and volume.exists(path):
+        self._is_exclusive = mode.kind == "x"
+        if self._is_exclusive and volume.exists(path):
             raise FileExistsError(path)
         self._staged = f"{path}.{secrets.token_hex(8)}.part"
         super().__init__(RawFile(volume.open_file(self._staged, "x"), "x"))
 
     def commit(self) -> None:
         """Gives the file its name."""
-        self._volume.rename(self._staged, self._path)
+        self.close()
+        if self._is_exclusive:
+            # Unlike a rename, this fails if the name exists by now.
+            self._volume.link(self._staged, self._path)
+            self._volume.remove(self._staged)
+        else:
+            self._volume.rename(self._staged, self._path)
 
     def discard(self) -> None:
         """Removes the file."""
-        self.close()
-        self._volume.remove(self._staged)
+        try:
+            self.close()
+        finally:
+            self._volume.remove(self._staged)
