@@ -116,30 +116,31 @@ impl BlockIo {
         if done == length { Ok(()) } else { Err(Errno::IO) }
     }
 
-    /// Writes copies of some blocks, from each of these blocks on, all at once if the device can.
+    /// Writes whole blocks, each buffer from its block on, all at once if the device can, and in any order.
     ///
     /// # Errors
-    /// As [`Self::write_with`]; others may have been written.
-    pub(crate) fn write_copies<const COPIES: usize>(
+    /// As [`Self::write_with`], with the first block of a write that failed; others may have been written.
+    pub(crate) fn write_each(
         &self,
-        starts: [u64; COPIES],
-        bytes: &[u8],
+        writes: Vec<(u64, Buffer)>,
         durability: Durability,
     ) -> Result<(), (u64, Errno)> {
-        let mut requests = Vec::with_capacity(COPIES);
-        for start in starts {
-            let request = self.write_request(start, Buffer::copy_of(bytes), durability);
+        let mut requests = Vec::with_capacity(writes.len());
+        for (start, bytes) in writes {
+            let request = self.write_request(start, bytes, durability);
             requests.push(request.map_err(|errno| (start, errno))?);
         }
         let core = self.device.core();
-        let mut results = [Err(Errno::NODEV); COPIES];
+        let mut results = vec![Err(Errno::NODEV); requests.len()];
         if !core.is_closed() {
             core.backend().perform_each(&mut requests, &mut |index, moved| results[index] = moved);
         }
-        for ((request, moved), start) in requests.into_iter().zip(results).zip(starts) {
-            let (_, done) = self.go_on(request, moved).map_err(|errno| (start, errno))?;
-            if done != bytes.len() as u64 {
-                return Err((start, Errno::IO));
+        for (request, moved) in requests.into_iter().zip(results) {
+            let (start, length) = (request.address / BLOCK, request.length());
+            match self.go_on(request, moved) {
+                Ok((_, done)) if done == length => {}
+                Ok(_) => return Err((start, Errno::IO)),
+                Err(errno) => return Err((start, errno)),
             }
         }
         Ok(())

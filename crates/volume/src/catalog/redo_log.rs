@@ -171,8 +171,8 @@ impl RedoLog {
         let Some(record) = encode_record(batch, number, room as usize) else { return Ok(false) };
         let length = record.len() as u64 / BLOCK;
         let durability = blocks.fua();
-        let copies = self.halves().map(|half| half + self.next_block);
-        blocks.write_copies(copies, &record, durability).map_err(|(block, errno)| {
+        let copies = self.halves().map(|half| (half + self.next_block, Buffer::copy_of(&record)));
+        blocks.write_each(copies.into(), durability).map_err(|(block, errno)| {
             Error::io(format!("writing the catalog's log, block {block}"), errno)
         })?;
         if durability == Durability::Volatile {

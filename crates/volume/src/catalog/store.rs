@@ -1,7 +1,7 @@
 //! The bytes under redb: the catalog's blocks as one storage of pages, each with a checksum.
 //!
 //! - `write` queues pages. A long queue is written early, without a flush.
-//! - `sync` writes all queued pages, adjacent ones as one write, then flushes once.
+//! - `sync` writes all queued pages at once, adjacent ones as one write, then flushes once.
 //! - `read` returns queued pages as they are, and verifies every other page. It corrects one
 //!   flipped bit and reports it. A page with more damage, or without a checksum, is an error that
 //!   names the page, never wrong bytes.
@@ -42,7 +42,7 @@ use std::fmt;
 
 use parking_lot::Mutex;
 use uringfs_buffer::Buffer;
-use uringfs_device::Errno;
+use uringfs_device::{Durability, Errno};
 
 use super::bit_repair::{BadPage, FlippedBit, PageDamage, correct_flipped_bit};
 use super::checksum::{UNWRITTEN, checksum_entry};
@@ -548,7 +548,7 @@ impl StoreState {
         Ok(self.checksums.get_mut(&group).expect("the group was read"))
     }
 
-    /// Writes all that is queued, adjacent blocks as one write. Durable after the next flush.
+    /// Writes all that is queued at once, adjacent blocks as one write. Durable after the next flush.
     fn write_queued(&mut self, blocks: &BlockIo) -> Result<(), Error> {
         let mut sent: Vec<(u64, Box<[u8]>)> = Vec::new();
         for (page, bytes) in std::mem::take(&mut self.queue) {
@@ -585,19 +585,19 @@ impl StoreState {
             self.header_queued = false;
         }
         sent.sort_unstable_by_key(|(block, _)| *block);
+        let mut writes = Vec::new();
         for row in sent.chunk_by(|one, next| one.0 + 1 == next.0) {
             for part in row.chunks(MAX_WRITE_BYTES / PAGE_BYTES) {
                 let mut buffer = Buffer::zeroed(part.len() * PAGE_BYTES);
                 for (to, (_, bytes)) in buffer.chunks_exact_mut(PAGE_BYTES).zip(part) {
                     to.copy_from_slice(bytes);
                 }
-                let block = part[0].0;
-                if let Err(errno) = blocks.write(block, buffer) {
-                    return Err(self.fail(&format!("writing catalog block {block}"), errno));
-                }
+                writes.push((part[0].0, buffer));
             }
         }
-        Ok(())
+        blocks
+            .write_each(writes, Durability::Volatile)
+            .map_err(|(block, errno)| self.fail(&format!("writing catalog block {block}"), errno))
     }
 }
 

@@ -1,5 +1,6 @@
 //! The catalog on the simulated device, compared with a plain map.
 
+mod at_once;
 mod crash;
 mod damage;
 mod random;
