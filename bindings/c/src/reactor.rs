@@ -19,12 +19,13 @@ use crate::handle::{Handle, HandleState, call, call_free, store, take};
 use crate::pointers::store_at;
 use crate::sized::{self, Growing};
 use crate::switches;
-use crate::thread::this_thread;
+use crate::thread::{number_this_thread, this_thread};
 
 /// A reactor: the event loop of the thread that has created it. Only this thread may use it: other threads get -EPERM.
 pub struct ReactorHandle {
     state: HandleState,
-    thread: usize,
+    /// The number of the thread that has created it.
+    thread: u64,
     /// Of its own, so that threads share no counter.
     memory: ForeignBuffers,
     reactor: Reactor,
@@ -176,7 +177,7 @@ pub extern "C" fn uringfs_reactor_create(
         })?;
         Ok(ReactorHandle {
             state: HandleState::default(),
-            thread: this_thread(),
+            thread: number_this_thread(),
             memory: ForeignBuffers::default(),
             reactor: Reactor::new(reactor)?,
             is_watched: Cell::new(false),
