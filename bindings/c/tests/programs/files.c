@@ -63,12 +63,17 @@ static void what_is_wrong_is_refused(void) {
     EXPECT_OK(uringfs_file_open(volume, "/file", NULL, &reader));
     EXPECT_EQ(uringfs_file_write(reader, bytes, 8, 0, 0), -EBADF);
     EXPECT_TEXT("cannot write");
+    EXPECT_TEXT("open the file with URINGFS_OPEN_READ to read, URINGFS_OPEN_WRITE to write");
     EXPECT_OK(uringfs_file_close(reader));
     EXPECT_OK(uringfs_file_close(file));
     struct uringfs_open_options options = {.size = sizeof options, .flags = 64 | URINGFS_OPEN_READ};
     EXPECT_EQ(uringfs_file_open(volume, "/file", &options, &file), -EINVAL);
     options.flags = 0;
     EXPECT_EQ(uringfs_file_open(volume, "/file", &options, &file), -EINVAL);
+    EXPECT_TEXT("opened with URINGFS_OPEN_READ, URINGFS_OPEN_WRITE or both");
+    options.flags = URINGFS_OPEN_READ | URINGFS_OPEN_TRUNCATE;
+    EXPECT_EQ(uringfs_file_open(volume, "/file", &options, &file), -EINVAL);
+    EXPECT_TEXT("only if it is opened with URINGFS_OPEN_WRITE");
     options.flags = URINGFS_OPEN_READ;
     options.switches = "direct.write_lock=exclusive,buffered.readahead=0";
     EXPECT_OK(uringfs_file_open(volume, "/file", &options, &file));

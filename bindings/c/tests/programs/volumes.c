@@ -52,7 +52,12 @@ static void a_volume_says_why_it_is_not_opened(const char *image) {
     EXPECT_OK(uringfs_volume_open(image, NULL, &volume));
     EXPECT_EQ(uringfs_volume_open(image, NULL, &second), -EBUSY);
     struct uringfs_file *file = new_file(volume, "/open", 0);
+    struct uringfs_directory *directory;
+    EXPECT_OK(uringfs_directory_open(volume, "/", &directory));
     EXPECT_EQ(uringfs_volume_close(volume), -EBUSY);
+    EXPECT_TEXT("1 file is open: close it");
+    EXPECT_TEXT("1 other handle of the volume (a directory that is being listed) is open: close it");
+    EXPECT_OK(uringfs_directory_close(directory));
     EXPECT_OK(uringfs_file_close(file));
 
     struct uringfs_volume_options read_only = {
