@@ -88,6 +88,12 @@
 // The type of a file: a socket.
 #define URINGFS_TYPE_SOCKET 7
 
+// A flag of uringfs_rename2: fails with -EEXIST if the new name exists.
+#define URINGFS_RENAME_NO_REPLACE 1
+
+// A flag of uringfs_rename2: exchanges the two names, which both exist.
+#define URINGFS_RENAME_EXCHANGE 2
+
 // The queue that carries requests to devices: the fastest on each device, found by measuring.
 #define URINGFS_QUEUE_AUTO 0
 
@@ -374,14 +380,24 @@ int32_t uringfs_file_discard(const struct uringfs_file *file, uint64_t offset, u
 int32_t uringfs_file_truncate(const struct uringfs_file *file, uint64_t size);
 
 // Allocates space for a range of a volume's file (fallocate), which grows if the range ends beyond its end, and blocks
-// until that is done. Bytes that are there stay, new ones are zeros, and writes to the range need no more space. Durable
-// after uringfs_file_flush.
+// until that is done. Bytes that are there stay, new ones are zeros, and writes to the range need no more space.
+// Durable after uringfs_file_flush.
 //
 // Returns 0, or a negative errno: -ENOSPC with nothing allocated, -EINVAL for an empty range, -EFBIG, -EBADF without
 // URINGFS_OPEN_WRITE, -EOPNOTSUPP for a target.
-int32_t uringfs_file_allocate(const struct uringfs_file *file,
-                              uint64_t offset,
-                              uint64_t length);
+int32_t uringfs_file_allocate(const struct uringfs_file *file, uint64_t offset, uint64_t length);
+
+// Finds data at or after `offset` (lseek with SEEK_DATA). Blocks of 4096 bytes that were never written, or were
+// discarded, are no data, also if they are allocated. A target is data as a whole.
+//
+// Returns the offset of the data, or a negative errno: -ENXIO when no data follows.
+int64_t uringfs_file_seek_data(const struct uringfs_file *file, uint64_t offset);
+
+// Finds a hole at or after `offset` (lseek with SEEK_HOLE): what uringfs_file_seek_data does not find. The end of the
+// file is a hole.
+//
+// Returns the offset of the hole, or a negative errno: -ENXIO for an offset at the end of the file or beyond.
+int64_t uringfs_file_seek_hole(const struct uringfs_file *file, uint64_t offset);
 
 // Drops a range from the page cache (posix_fadvise with POSIX_FADV_DONTNEED), so that the next reads of it come from the
 // volume: whole pages of 4096 bytes that are clean. Those with writes that are not written back stay: call
@@ -405,9 +421,27 @@ int32_t uringfs_rmdir(const struct uringfs_volume *volume, const char *path);
 int32_t uringfs_unlink(const struct uringfs_volume *volume, const char *path);
 
 // Renames a file or a directory, and replaces what has the new name, as rename(2). A crash leaves one of both states.
+//
+// Returns 0, or a negative errno: -ENOENT, -ENOTDIR, -EISDIR, -ENOTEMPTY, -EINVAL for a directory that would be in
+// itself, -ENOSPC, -EROFS.
 int32_t uringfs_rename(const struct uringfs_volume *volume, const char *from, const char *to);
 
-// Fills `stat` with the attributes of a path. The caller has set its size. Symbolic links are not followed.
+// Renames a file or a directory as `flags` say (renameat2): URINGFS_RENAME_NO_REPLACE, URINGFS_RENAME_EXCHANGE, or 0
+// as uringfs_rename.
+//
+// Returns 0, or a negative errno: as uringfs_rename, -EEXIST with URINGFS_RENAME_NO_REPLACE.
+int32_t uringfs_rename2(const struct uringfs_volume *volume, const char *from, const char *to, uint32_t flags);
+
+// Sets the permissions of a file or a directory (chmod), with the set-ID bits and the sticky bit. A symbolic link at
+// the end of the path is followed.
+//
+// Returns 0, or a negative errno: -ENOENT, -ENOTDIR, -EROFS.
+int32_t uringfs_chmod(const struct uringfs_volume *volume, const char *path, uint32_t mode);
+
+// Stores the attributes of the file at `path` in `stat`. Set stat->size before the call. A symbolic link at the end of
+// the path is not followed.
+//
+// Returns 0, or a negative errno: -ENOENT, -ENOTDIR, -EINVAL.
 int32_t uringfs_stat(const struct uringfs_volume *volume, const char *path, struct uringfs_attributes *stat);
 
 // Fills `stat` with the attributes of an open file of this volume, as uringfs_stat.
@@ -430,7 +464,24 @@ int32_t uringfs_directory_next(const struct uringfs_directory *directory, struct
 // Ends a listing. NULL is allowed.
 int32_t uringfs_directory_close(struct uringfs_directory *directory);
 
-// Makes a pool of `count` buffers with `length` bytes each, at most 1 GiB each.
+// Gives the file at `path` one more name, `link`. A symbolic link at the end of `path` is not followed.
+//
+// Returns 0, or a negative errno: -ENOENT, -EEXIST, -EPERM for a directory, -EMLINK, -ENOSPC, -EROFS.
+int32_t uringfs_link(const struct uringfs_volume *volume, const char *path, const char *link);
+
+// Creates a symbolic link at the path `link`. `target` has 1 to 4095 bytes, and need not exist.
+//
+// Returns 0, or a negative errno: -ENOENT, -EEXIST, -EINVAL for an empty target, -ENAMETOOLONG, -ENOSPC, -EROFS.
+int32_t uringfs_symlink(const struct uringfs_volume *volume, const char *target, const char *link);
+
+// Stores the target of a symbolic link in `buffer`, which has `length` bytes, as a string. Unlike readlink(2) it ends
+// with a zero byte, and is never truncated. 4096 bytes hold every target. A `length` of 0 asks for the length alone.
+//
+// Returns the length of the target without the zero byte, or a negative errno: -ERANGE if the buffer is too small,
+// with nothing stored, -EINVAL if `path` is no symbolic link, -ENOENT.
+int64_t uringfs_readlink(const struct uringfs_volume *volume, const char *path, char *buffer, size_t length);
+
+// Makes a pool of `count` buffers, each with `length` bytes, at most 1 GiB.
 int32_t uringfs_pool_create(size_t length, size_t count, struct uringfs_pool **pool);
 
 // A free buffer, with the bytes of its last user. NULL if all are in use, and for a pool that is NULL.

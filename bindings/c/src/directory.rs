@@ -1,11 +1,13 @@
 //! Names: directories, renames, attributes.
 
 use std::ffi::{CString, c_char};
+use std::fs::Permissions;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
 use std::ptr;
 use std::sync::{Mutex, PoisonError};
 
-use uringfs::volume::{FileType, Metadata, ReadDir};
+use uringfs::volume::{FileType, Metadata, ReadDir, Rename};
 use zerocopy::FromZeros;
 
 use crate::error::Failure;
@@ -138,6 +140,9 @@ pub extern "C" fn uringfs_unlink(volume: Option<&VolumeHandle>, path: *const c_c
 }
 
 /// Renames a file or a directory, and replaces what has the new name, as rename(2). A crash leaves one of both states.
+///
+/// Returns 0, or a negative errno: -ENOENT, -ENOTDIR, -EISDIR, -ENOTEMPTY, -EINVAL for a directory that would be in
+/// itself, -ENOSPC, -EROFS.
 #[unsafe(no_mangle)]
 pub extern "C" fn uringfs_rename(
     volume: Option<&VolumeHandle>,
@@ -149,7 +154,58 @@ pub extern "C" fn uringfs_rename(
     })
 }
 
-/// Fills `stat` with the attributes of a path. The caller has set its size. Symbolic links are not followed.
+/// A flag of uringfs_rename2: fails with -EEXIST if the new name exists.
+pub const URINGFS_RENAME_NO_REPLACE: u32 = 1;
+/// A flag of uringfs_rename2: exchanges the two names, which both exist.
+pub const URINGFS_RENAME_EXCHANGE: u32 = 2;
+
+/// Renames a file or a directory as `flags` say (renameat2): URINGFS_RENAME_NO_REPLACE, URINGFS_RENAME_EXCHANGE, or 0
+/// as uringfs_rename.
+///
+/// Returns 0, or a negative errno: as uringfs_rename, -EEXIST with URINGFS_RENAME_NO_REPLACE.
+#[unsafe(no_mangle)]
+pub extern "C" fn uringfs_rename2(
+    volume: Option<&VolumeHandle>,
+    from: *const c_char,
+    to: *const c_char,
+    flags: u32,
+) -> i32 {
+    call(volume, |volume| {
+        let how = match flags {
+            0 => Rename::Replace,
+            URINGFS_RENAME_NO_REPLACE => Rename::NoReplace,
+            URINGFS_RENAME_EXCHANGE => Rename::Exchange,
+            _ => {
+                return Err(Failure::argument(
+                    c"the flags of a rename are 0, URINGFS_RENAME_NO_REPLACE or URINGFS_RENAME_EXCHANGE",
+                ));
+            }
+        };
+        let (from, to) = (pointers::path(from)?, pointers::path(to)?);
+        Ok(volume.volume().rename_with(from, to, how).map(|()| 0)?)
+    })
+}
+
+/// Sets the permissions of a file or a directory (chmod), with the set-ID bits and the sticky bit. A symbolic link at
+/// the end of the path is followed.
+///
+/// Returns 0, or a negative errno: -ENOENT, -ENOTDIR, -EROFS.
+#[unsafe(no_mangle)]
+pub extern "C" fn uringfs_chmod(
+    volume: Option<&VolumeHandle>,
+    path: *const c_char,
+    mode: u32,
+) -> i32 {
+    call(volume, |volume| {
+        let permissions = Permissions::from_mode(mode);
+        Ok(volume.volume().set_permissions(pointers::path(path)?, permissions).map(|()| 0)?)
+    })
+}
+
+/// Stores the attributes of the file at `path` in `stat`. Set stat->size before the call. A symbolic link at the end of
+/// the path is not followed.
+///
+/// Returns 0, or a negative errno: -ENOENT, -ENOTDIR, -EINVAL.
 #[unsafe(no_mangle)]
 pub extern "C" fn uringfs_stat(
     volume: Option<&VolumeHandle>,

@@ -47,7 +47,7 @@ impl PoolHandle {
     }
 }
 
-/// Makes a pool of `count` buffers with `length` bytes each, at most 1 GiB each.
+/// Makes a pool of `count` buffers, each with `length` bytes, at most 1 GiB.
 #[unsafe(no_mangle)]
 pub extern "C" fn uringfs_pool_create(
     length: usize,
