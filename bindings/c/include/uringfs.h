@@ -19,9 +19,10 @@
 // struct uringfs_open_options options = {.size = sizeof options}. Structs grow at their end. An older program passes
 // less, and gets defaults. A newer program passes more, and gets -E2BIG if it has set what the library does not know.
 //
-// Memory. An operation that is queued uses the caller's memory, at any address, until its completion is reaped: do not
-// free it, write to it, or read from it what a read fills. Closing the reactor waits for that. Direct files move memory
-// that is aligned to 4096 without a copy. Buffers of a pool are that, and the kernel knows them already.
+// Memory. An operation that is queued uses the caller's memory, at any address, until its completion is reaped, also
+// after a cancellation: until then do not free it, write to it, or read from it what a read fills. Closing the reactor
+// waits for that. Direct files move memory that is aligned to 4096 without a copy. Buffers of a pool are aligned so,
+// and the kernel knows them already.
 
 
 #ifndef URINGFS_H
@@ -124,11 +125,12 @@ struct uringfs_directory;
 // A file that is open. Any thread may use it, also several at once. Close it once, when no other call with it runs.
 struct uringfs_file;
 
-// Equal buffers, aligned to 4096, which each reactor registers with the kernel at their first use. Any thread may use
-// it, also several at once.
+// A pool of buffers of one length, aligned to 4096. Each reactor registers them with the kernel when it first uses
+// one. Any thread may use a pool, also several at once.
 struct uringfs_pool;
 
-// A reactor: the event loop of the thread that has created it. Only this thread may use it: other threads get -EPERM.
+// A reactor: the event loop of the thread that has created it. Only this thread may use it, and closes it before it
+// ends: other threads get -EPERM.
 struct uringfs_reactor;
 
 // A volume that is open. Any thread may use it, also several at once. Close it once, when no other call with it runs.
@@ -188,7 +190,7 @@ struct uringfs_open_options {
   uint32_t flags;
   // The permissions of a new file, to which no umask applies. 0: 0644.
   uint32_t mode;
-  // 0.
+  // Reserved. 0.
   uint32_t reserved;
   // Switches of files, name=value, with commas between them: direct.simple_read=off. NULL: their defaults, which are
   // the fastest. They are for measurements.
@@ -249,7 +251,7 @@ struct uringfs_reactor_options {
   uint32_t depth;
   // URINGFS_QUEUE_AUTO or another queue.
   uint32_t queue;
-  // 0.
+  // Reserved. 0.
   uint32_t reserved;
   // Switches of reactors, name=value, with commas between them: ring.fixed_buffers=off. They come after the fields
   // above. NULL: their defaults. They are for measurements.
@@ -258,25 +260,26 @@ struct uringfs_reactor_options {
 
 // The completion of an operation.
 struct uringfs_completion {
-  // That of the operation.
+  // The number that the operation was queued with.
   uint64_t user_data;
-  // Bytes that were moved or discarded, of an append its offset, of a flush 0; or a negative errno.
+  // A negative errno after a failure; otherwise the offset of an append, 0 of a flush, the number of bytes of all
+  // others.
   int64_t result;
-  // URINGFS_EFFECT_DONE, or what a failed or cancelled operation has done.
+  // A URINGFS_EFFECT_ constant: whether an operation that failed or was cancelled may have reached the device.
   uint32_t effect;
-  // 0.
+  // Reserved. 0.
   uint32_t reserved;
 };
 
-// A read or write of uringfs_queue_reads or uringfs_queue_writes.
+// One of the reads or writes that uringfs_queue_reads or uringfs_queue_writes queues.
 struct uringfs_transfer {
-  // The memory, as that of uringfs_queue_read or uringfs_queue_write, or a buffer of the pool.
+  // Memory of the caller, or, if the call has a pool, one of its buffers.
   void *buffer;
   // Bytes, at most 1 GiB.
   size_t length;
-  // Where in the file it begins.
+  // The offset in the file.
   uint64_t offset;
-  // That of the completion, below 2^63.
+  // The number that its completion has, below 2^63.
   uint64_t user_data;
 };
 
@@ -317,7 +320,9 @@ int32_t uringfs_volume_open(const char *target,
 // Returns 0, or a negative errno: -ENOSPC when the catalog is full, -EIO when the device failed, now or before.
 int32_t uringfs_volume_sync(const struct uringfs_volume *volume);
 
-// Fills `statistics` with space and commits of a volume. The caller has set its size.
+// Stores space and commits of a volume in `statistics`. Set statistics->size before the call.
+//
+// Returns 0, or a negative errno: -EINVAL for a wrong size.
 int32_t uringfs_volume_statistics(const struct uringfs_volume *volume, struct uringfs_statistics *statistics);
 
 // Closes the volume: makes all changes durable, and reports what failed. The handle is gone, whatever the result.
@@ -355,8 +360,8 @@ int64_t uringfs_file_read(const struct uringfs_file *file, void *buffer, size_t 
 
 // Writes at `offset`, and blocks until it is done. `flags` are URINGFS_WRITE_ flags.
 //
-// Returns the number of bytes, or a negative errno: -EBADF without URINGFS_OPEN_WRITE, -EINVAL for over 1 GiB,
-// -ENOSPC, -EFBIG, -EIO.
+// Returns the number of bytes, 0 for a `length` of 0 only, or a negative errno: -EBADF without URINGFS_OPEN_WRITE,
+// -EINVAL for over 1 GiB, -ENOSPC, -EFBIG, -EIO.
 int64_t uringfs_file_write(const struct uringfs_file *file,
                            const void *buffer,
                            size_t length,
@@ -444,18 +449,20 @@ int32_t uringfs_chmod(const struct uringfs_volume *volume, const char *path, uin
 // Returns 0, or a negative errno: -ENOENT, -ENOTDIR, -EINVAL.
 int32_t uringfs_stat(const struct uringfs_volume *volume, const char *path, struct uringfs_attributes *stat);
 
-// Fills `stat` with the attributes of an open file of this volume, as uringfs_stat.
+// Stores the attributes of an open file in `stat`, as uringfs_stat.
+//
+// Returns 0, or a negative errno: -EXDEV if the file is not of this volume, -EINVAL.
 int32_t uringfs_stat_file(const struct uringfs_volume *volume,
                           const struct uringfs_file *file,
                           struct uringfs_attributes *stat);
 
-// Opens a directory for its listing. It is no snapshot: names that are created or removed meanwhile may be missing or
-// there.
+// Opens a directory for its listing. It is no snapshot: names that are created or removed meanwhile may or may
+// not be listed.
 int32_t uringfs_directory_open(const struct uringfs_volume *volume,
                                const char *path,
                                struct uringfs_directory **directory);
 
-// Fills `entry` with the next entry, in the order of the names' bytes. The caller has set its size. There is no "."
+// Stores the next entry in `entry`, in the order of the names' bytes. Set entry->size before the call. There is no "."
 // and no "..".
 //
 // Returns 1, or 0 at the end, or a negative errno; after -EIO for a damaged entry the listing goes on behind it.
@@ -484,17 +491,19 @@ int64_t uringfs_readlink(const struct uringfs_volume *volume, const char *path, 
 // Makes a pool of `count` buffers, each with `length` bytes, at most 1 GiB.
 int32_t uringfs_pool_create(size_t length, size_t count, struct uringfs_pool **pool);
 
-// A free buffer, with the bytes of its last user. NULL if all are in use, and for a pool that is NULL.
+// Takes a free buffer out of a pool. It has the bytes of its last user. Returns NULL if all buffers are in use, and
+// for a pool that is NULL.
 void *uringfs_pool_get(const struct uringfs_pool *pool);
 
-// Returns a buffer that uringfs_pool_get gave, and that is not in flight. Returns 0, or -EINVAL if the address is none
-// of the pool's. To return a buffer twice is an error as to free memory twice.
+// Puts a buffer of uringfs_pool_get back into its pool, when no operation uses it. Returns 0, or -EINVAL if the
+// address is no buffer of the pool. A buffer is put back once, as memory is freed once.
 int32_t uringfs_pool_put(const struct uringfs_pool *pool, void *buffer);
 
-// Closes a pool, whose buffers are all returned: else -EBUSY, and the pool stays open. NULL is allowed.
+// Closes a pool. Put all its buffers back before: else the result is -EBUSY, and the pool stays open. NULL is allowed.
 int32_t uringfs_pool_close(struct uringfs_pool *pool);
 
 // Makes a reactor for this thread. `options` may be NULL. If io_uring is missing or forbidden, other queues serve.
+// Close the reactor before its thread ends: no other thread can.
 //
 // Returns 0, or a negative errno: -EINVAL, -EMFILE, -ENFILE, -ENOMEM.
 int32_t uringfs_reactor_create(const struct uringfs_reactor_options *options, struct uringfs_reactor **reactor);
@@ -505,6 +514,10 @@ int32_t uringfs_reactor_submit(const struct uringfs_reactor *reactor);
 // Submits what is queued, waits until at least `min` operations have completed, or `timeout_ns` have passed (negative:
 // without end), and takes at most `max` completions into the array. Waits for no more than are in flight. With a `min`
 // of 0 it does not wait.
+//
+// An operation whose completion it does not return still uses its memory, also after a timeout: reap again, until the
+// completion is there. The wait goes on after a signal. No call of another thread ends it: a thread that others wake
+// sleeps in epoll instead, with uringfs_reactor_fd and an eventfd.
 //
 // Returns the number of completions, or a negative errno: -EINVAL, -EPERM in another thread, -ECHILD in the child of a
 // fork, or the kernel's reason to take no requests at all.
@@ -521,12 +534,13 @@ int32_t uringfs_reactor_reap(const struct uringfs_reactor *reactor,
 // Returns the descriptor, or a negative errno.
 int uringfs_reactor_fd(const struct uringfs_reactor *reactor);
 
-// Requests cancellation of the operations in flight with this `user_data`. Each still completes, once, and its effect
-// says what became of it: with -ECANCELED, or as if it was not cancelled.
+// Requests the cancellation of the operations in flight with this `user_data`. Each still completes, once: with
+// -ECANCELED, or as if it was not cancelled. Until that completion is reaped it uses its memory.
 int32_t uringfs_reactor_cancel(const struct uringfs_reactor *reactor, uint64_t user_data);
 
-// Closes a reactor, in its thread. First it finishes what is in flight; completions that were not reaped are lost, and
-// buffers of pools in them are the pools' again. NULL is allowed.
+// Closes a reactor, in the thread that has created it, and waits until nothing is in flight: then memory of the caller
+// is free to use, and buffers of pools are back in their pools. Completions that were not reaped are lost. NULL is
+// allowed.
 //
 // Returns 0, or -EPERM in another thread, where the reactor stays open.
 int32_t uringfs_reactor_close(struct uringfs_reactor *reactor);
@@ -537,7 +551,7 @@ int32_t uringfs_reactor_close(struct uringfs_reactor *reactor);
 // Each function that queues an operation returns 0, or a negative errno, with nothing queued: -EAGAIN when as much is
 // in flight as the reactor's depth allows, or when the kernel takes no more before something is reaped; -EINVAL for a
 // `user_data` of 2^63 or more, and for over 1 GiB; -EPERM in another thread; -ENODEV when the device is gone. All
-// other errors are those of completions.
+// other errors are results of completions.
 int32_t uringfs_queue_read(const struct uringfs_reactor *reactor,
                            const struct uringfs_file *file,
                            void *buffer,
@@ -609,7 +623,7 @@ int32_t uringfs_queue_reads(const struct uringfs_reactor *reactor,
                             uint32_t count);
 
 // Queues `count` writes to a file at once: as uringfs_queue_write, or, if `pool` is not NULL, as
-// uringfs_queue_write_pooled. `flags` are those of all of them. Returns as uringfs_queue_reads.
+// uringfs_queue_write_pooled. `flags` are URINGFS_WRITE_ flags for all of them. Returns as uringfs_queue_reads.
 int32_t uringfs_queue_writes(const struct uringfs_reactor *reactor,
                              const struct uringfs_file *file,
                              const struct uringfs_pool *pool,

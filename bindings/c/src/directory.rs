@@ -218,7 +218,9 @@ pub extern "C" fn uringfs_stat(
     })
 }
 
-/// Fills `stat` with the attributes of an open file of this volume, as uringfs_stat.
+/// Stores the attributes of an open file in `stat`, as uringfs_stat.
+///
+/// Returns 0, or a negative errno: -EXDEV if the file is not of this volume, -EINVAL.
 #[unsafe(no_mangle)]
 pub extern "C" fn uringfs_stat_file(
     volume: Option<&VolumeHandle>,
@@ -231,8 +233,8 @@ pub extern "C" fn uringfs_stat_file(
     })
 }
 
-/// Opens a directory for its listing. It is no snapshot: names that are created or removed meanwhile may be missing or
-/// there.
+/// Opens a directory for its listing. It is no snapshot: names that are created or removed meanwhile may or may
+/// not be listed.
 #[unsafe(no_mangle)]
 pub extern "C" fn uringfs_directory_open(
     volume: Option<&VolumeHandle>,
@@ -246,7 +248,7 @@ pub extern "C" fn uringfs_directory_open(
     })
 }
 
-/// Fills `entry` with the next entry, in the order of the names' bytes. The caller has set its size. There is no "."
+/// Stores the next entry in `entry`, in the order of the names' bytes. Set entry->size before the call. There is no "."
 /// and no "..".
 ///
 /// Returns 1, or 0 at the end, or a negative errno; after -EIO for a damaged entry the listing goes on behind it.
