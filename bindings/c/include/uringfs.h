@@ -19,9 +19,10 @@
 // struct uringfs_open_options options = {.size = sizeof options}. Structs grow at their end. An older program passes
 // less, and gets defaults. A newer program passes more, and gets -E2BIG if it has set what the library does not know.
 //
-// Memory. An operation that is queued uses the caller's memory, at any address, until its completion is reaped: do not
-// free it, write to it, or read from it what a read fills. Closing the reactor waits for that. Direct files move memory
-// that is aligned to 4096 without a copy. Buffers of a pool are that, and the kernel knows them already.
+// Memory. An operation that is queued uses the caller's memory, at any address, until its completion is reaped, also
+// after a cancellation: until then do not free it, write to it, or read from it what a read fills. Closing the reactor
+// waits for that. Direct files move memory that is aligned to 4096 without a copy. Buffers of a pool are aligned so,
+// and the kernel knows them already.
 
 
 #ifndef URINGFS_H
@@ -88,6 +89,12 @@
 // The type of a file: a socket.
 #define URINGFS_TYPE_SOCKET 7
 
+// A flag of uringfs_rename2: fails with -EEXIST if the new name exists.
+#define URINGFS_RENAME_NO_REPLACE 1
+
+// A flag of uringfs_rename2: exchanges the two names, which both exist.
+#define URINGFS_RENAME_EXCHANGE 2
+
 // The queue that carries requests to devices: the fastest on each device, found by measuring.
 #define URINGFS_QUEUE_AUTO 0
 
@@ -118,11 +125,12 @@ struct uringfs_directory;
 // A file that is open. Any thread may use it, also several at once. Close it once, when no other call with it runs.
 struct uringfs_file;
 
-// Equal buffers, aligned to 4096, which each reactor registers with the kernel at their first use. Any thread may use
-// it, also several at once.
+// A pool of buffers of one length, aligned to 4096. Each reactor registers them with the kernel when it first uses
+// one. Any thread may use a pool, also several at once.
 struct uringfs_pool;
 
-// A reactor: the event loop of the thread that has created it. Only this thread may use it: other threads get -EPERM.
+// A reactor: the event loop of the thread that has created it. Only this thread may use it, and closes it before it
+// ends: other threads get -EPERM.
 struct uringfs_reactor;
 
 // A volume that is open. Any thread may use it, also several at once. Close it once, when no other call with it runs.
@@ -182,7 +190,7 @@ struct uringfs_open_options {
   uint32_t flags;
   // The permissions of a new file, to which no umask applies. 0: 0644.
   uint32_t mode;
-  // 0.
+  // Reserved. 0.
   uint32_t reserved;
   // Switches of files, name=value, with commas between them: direct.simple_read=off. NULL: their defaults, which are
   // the fastest. They are for measurements.
@@ -243,7 +251,7 @@ struct uringfs_reactor_options {
   uint32_t depth;
   // URINGFS_QUEUE_AUTO or another queue.
   uint32_t queue;
-  // 0.
+  // Reserved. 0.
   uint32_t reserved;
   // Switches of reactors, name=value, with commas between them: ring.fixed_buffers=off. They come after the fields
   // above. NULL: their defaults. They are for measurements.
@@ -252,25 +260,26 @@ struct uringfs_reactor_options {
 
 // The completion of an operation.
 struct uringfs_completion {
-  // That of the operation.
+  // The number that the operation was queued with.
   uint64_t user_data;
-  // Bytes that were moved or discarded, of an append its offset, of a flush 0; or a negative errno.
+  // A negative errno after a failure; otherwise the offset of an append, 0 of a flush, the number of bytes of all
+  // others.
   int64_t result;
-  // URINGFS_EFFECT_DONE, or what a failed or cancelled operation has done.
+  // A URINGFS_EFFECT_ constant: whether an operation that failed or was cancelled may have reached the device.
   uint32_t effect;
-  // 0.
+  // Reserved. 0.
   uint32_t reserved;
 };
 
-// A read or write of uringfs_queue_reads or uringfs_queue_writes.
+// One of the reads or writes that uringfs_queue_reads or uringfs_queue_writes queues.
 struct uringfs_transfer {
-  // The memory, as that of uringfs_queue_read or uringfs_queue_write, or a buffer of the pool.
+  // Memory of the caller, or, if the call has a pool, one of its buffers.
   void *buffer;
   // Bytes, at most 1 GiB.
   size_t length;
-  // Where in the file it begins.
+  // The offset in the file.
   uint64_t offset;
-  // That of the completion, below 2^63.
+  // The number that its completion has, below 2^63.
   uint64_t user_data;
 };
 
@@ -311,7 +320,9 @@ int32_t uringfs_volume_open(const char *target,
 // Returns 0, or a negative errno: -ENOSPC when the catalog is full, -EIO when the device failed, now or before.
 int32_t uringfs_volume_sync(const struct uringfs_volume *volume);
 
-// Fills `statistics` with space and commits of a volume. The caller has set its size.
+// Stores space and commits of a volume in `statistics`. Set statistics->size before the call.
+//
+// Returns 0, or a negative errno: -EINVAL for a wrong size.
 int32_t uringfs_volume_statistics(const struct uringfs_volume *volume, struct uringfs_statistics *statistics);
 
 // Closes the volume: makes all changes durable, and reports what failed. The handle is gone, whatever the result.
@@ -349,8 +360,8 @@ int64_t uringfs_file_read(const struct uringfs_file *file, void *buffer, size_t 
 
 // Writes at `offset`, and blocks until it is done. `flags` are URINGFS_WRITE_ flags.
 //
-// Returns the number of bytes, or a negative errno: -EBADF without URINGFS_OPEN_WRITE, -EINVAL for over 1 GiB,
-// -ENOSPC, -EFBIG, -EIO.
+// Returns the number of bytes, 0 for a `length` of 0 only, or a negative errno: -EBADF without URINGFS_OPEN_WRITE,
+// -EINVAL for over 1 GiB, -ENOSPC, -EFBIG, -EIO.
 int64_t uringfs_file_write(const struct uringfs_file *file,
                            const void *buffer,
                            size_t length,
@@ -374,14 +385,24 @@ int32_t uringfs_file_discard(const struct uringfs_file *file, uint64_t offset, u
 int32_t uringfs_file_truncate(const struct uringfs_file *file, uint64_t size);
 
 // Allocates space for a range of a volume's file (fallocate), which grows if the range ends beyond its end, and blocks
-// until that is done. Bytes that are there stay, new ones are zeros, and writes to the range need no more space. Durable
-// after uringfs_file_flush.
+// until that is done. Bytes that are there stay, new ones are zeros, and writes to the range need no more space.
+// Durable after uringfs_file_flush.
 //
 // Returns 0, or a negative errno: -ENOSPC with nothing allocated, -EINVAL for an empty range, -EFBIG, -EBADF without
 // URINGFS_OPEN_WRITE, -EOPNOTSUPP for a target.
-int32_t uringfs_file_allocate(const struct uringfs_file *file,
-                              uint64_t offset,
-                              uint64_t length);
+int32_t uringfs_file_allocate(const struct uringfs_file *file, uint64_t offset, uint64_t length);
+
+// Finds data at or after `offset` (lseek with SEEK_DATA). Blocks of 4096 bytes that were never written, or were
+// discarded, are no data, also if they are allocated. A target is data as a whole.
+//
+// Returns the offset of the data, or a negative errno: -ENXIO when no data follows.
+int64_t uringfs_file_seek_data(const struct uringfs_file *file, uint64_t offset);
+
+// Finds a hole at or after `offset` (lseek with SEEK_HOLE): what uringfs_file_seek_data does not find. The end of the
+// file is a hole.
+//
+// Returns the offset of the hole, or a negative errno: -ENXIO for an offset at the end of the file or beyond.
+int64_t uringfs_file_seek_hole(const struct uringfs_file *file, uint64_t offset);
 
 // Drops a range from the page cache (posix_fadvise with POSIX_FADV_DONTNEED), so that the next reads of it come from the
 // volume: whole pages of 4096 bytes that are clean. Those with writes that are not written back stay: call
@@ -405,23 +426,43 @@ int32_t uringfs_rmdir(const struct uringfs_volume *volume, const char *path);
 int32_t uringfs_unlink(const struct uringfs_volume *volume, const char *path);
 
 // Renames a file or a directory, and replaces what has the new name, as rename(2). A crash leaves one of both states.
+//
+// Returns 0, or a negative errno: -ENOENT, -ENOTDIR, -EISDIR, -ENOTEMPTY, -EINVAL for a directory that would be in
+// itself, -ENOSPC, -EROFS.
 int32_t uringfs_rename(const struct uringfs_volume *volume, const char *from, const char *to);
 
-// Fills `stat` with the attributes of a path. The caller has set its size. Symbolic links are not followed.
+// Renames a file or a directory as `flags` say (renameat2): URINGFS_RENAME_NO_REPLACE, URINGFS_RENAME_EXCHANGE, or 0
+// as uringfs_rename.
+//
+// Returns 0, or a negative errno: as uringfs_rename, -EEXIST with URINGFS_RENAME_NO_REPLACE.
+int32_t uringfs_rename2(const struct uringfs_volume *volume, const char *from, const char *to, uint32_t flags);
+
+// Sets the permissions of a file or a directory (chmod), with the set-ID bits and the sticky bit. A symbolic link at
+// the end of the path is followed.
+//
+// Returns 0, or a negative errno: -ENOENT, -ENOTDIR, -EROFS.
+int32_t uringfs_chmod(const struct uringfs_volume *volume, const char *path, uint32_t mode);
+
+// Stores the attributes of the file at `path` in `stat`. Set stat->size before the call. A symbolic link at the end of
+// the path is not followed.
+//
+// Returns 0, or a negative errno: -ENOENT, -ENOTDIR, -EINVAL.
 int32_t uringfs_stat(const struct uringfs_volume *volume, const char *path, struct uringfs_attributes *stat);
 
-// Fills `stat` with the attributes of an open file of this volume, as uringfs_stat.
+// Stores the attributes of an open file in `stat`, as uringfs_stat.
+//
+// Returns 0, or a negative errno: -EXDEV if the file is not of this volume, -EINVAL.
 int32_t uringfs_stat_file(const struct uringfs_volume *volume,
                           const struct uringfs_file *file,
                           struct uringfs_attributes *stat);
 
-// Opens a directory for its listing. It is no snapshot: names that are created or removed meanwhile may be missing or
-// there.
+// Opens a directory for its listing. It is no snapshot: names that are created or removed meanwhile may or may
+// not be listed.
 int32_t uringfs_directory_open(const struct uringfs_volume *volume,
                                const char *path,
                                struct uringfs_directory **directory);
 
-// Fills `entry` with the next entry, in the order of the names' bytes. The caller has set its size. There is no "."
+// Stores the next entry in `entry`, in the order of the names' bytes. Set entry->size before the call. There is no "."
 // and no "..".
 //
 // Returns 1, or 0 at the end, or a negative errno; after -EIO for a damaged entry the listing goes on behind it.
@@ -430,20 +471,39 @@ int32_t uringfs_directory_next(const struct uringfs_directory *directory, struct
 // Ends a listing. NULL is allowed.
 int32_t uringfs_directory_close(struct uringfs_directory *directory);
 
-// Makes a pool of `count` buffers with `length` bytes each, at most 1 GiB each.
+// Gives the file at `path` one more name, `link`. A symbolic link at the end of `path` is not followed.
+//
+// Returns 0, or a negative errno: -ENOENT, -EEXIST, -EPERM for a directory, -EMLINK, -ENOSPC, -EROFS.
+int32_t uringfs_link(const struct uringfs_volume *volume, const char *path, const char *link);
+
+// Creates a symbolic link at the path `link`. `target` has 1 to 4095 bytes, and need not exist.
+//
+// Returns 0, or a negative errno: -ENOENT, -EEXIST, -EINVAL for an empty target, -ENAMETOOLONG, -ENOSPC, -EROFS.
+int32_t uringfs_symlink(const struct uringfs_volume *volume, const char *target, const char *link);
+
+// Stores the target of a symbolic link in `buffer`, which has `length` bytes, as a string. Unlike readlink(2) it ends
+// with a zero byte, and is never truncated. 4096 bytes hold every target. A `length` of 0 asks for the length alone.
+//
+// Returns the length of the target without the zero byte, or a negative errno: -ERANGE if the buffer is too small,
+// with nothing stored, -EINVAL if `path` is no symbolic link, -ENOENT.
+int64_t uringfs_readlink(const struct uringfs_volume *volume, const char *path, char *buffer, size_t length);
+
+// Makes a pool of `count` buffers, each with `length` bytes, at most 1 GiB.
 int32_t uringfs_pool_create(size_t length, size_t count, struct uringfs_pool **pool);
 
-// A free buffer, with the bytes of its last user. NULL if all are in use, and for a pool that is NULL.
+// Takes a free buffer out of a pool. It has the bytes of its last user. Returns NULL if all buffers are in use, and
+// for a pool that is NULL.
 void *uringfs_pool_get(const struct uringfs_pool *pool);
 
-// Returns a buffer that uringfs_pool_get gave, and that is not in flight. Returns 0, or -EINVAL if the address is none
-// of the pool's. To return a buffer twice is an error as to free memory twice.
+// Puts a buffer of uringfs_pool_get back into its pool, when no operation uses it. Returns 0, or -EINVAL if the
+// address is no buffer of the pool. A buffer is put back once, as memory is freed once.
 int32_t uringfs_pool_put(const struct uringfs_pool *pool, void *buffer);
 
-// Closes a pool, whose buffers are all returned: else -EBUSY, and the pool stays open. NULL is allowed.
+// Closes a pool. Put all its buffers back before: else the result is -EBUSY, and the pool stays open. NULL is allowed.
 int32_t uringfs_pool_close(struct uringfs_pool *pool);
 
 // Makes a reactor for this thread. `options` may be NULL. If io_uring is missing or forbidden, other queues serve.
+// Close the reactor before its thread ends: no other thread can.
 //
 // Returns 0, or a negative errno: -EINVAL, -EMFILE, -ENFILE, -ENOMEM.
 int32_t uringfs_reactor_create(const struct uringfs_reactor_options *options, struct uringfs_reactor **reactor);
@@ -454,6 +514,10 @@ int32_t uringfs_reactor_submit(const struct uringfs_reactor *reactor);
 // Submits what is queued, waits until at least `min` operations have completed, or `timeout_ns` have passed (negative:
 // without end), and takes at most `max` completions into the array. Waits for no more than are in flight. With a `min`
 // of 0 it does not wait.
+//
+// An operation whose completion it does not return still uses its memory, also after a timeout: reap again, until the
+// completion is there. The wait goes on after a signal. No call of another thread ends it: a thread that others wake
+// sleeps in epoll instead, with uringfs_reactor_fd and an eventfd.
 //
 // Returns the number of completions, or a negative errno: -EINVAL, -EPERM in another thread, -ECHILD in the child of a
 // fork, or the kernel's reason to take no requests at all.
@@ -470,12 +534,13 @@ int32_t uringfs_reactor_reap(const struct uringfs_reactor *reactor,
 // Returns the descriptor, or a negative errno.
 int uringfs_reactor_fd(const struct uringfs_reactor *reactor);
 
-// Requests cancellation of the operations in flight with this `user_data`. Each still completes, once, and its effect
-// says what became of it: with -ECANCELED, or as if it was not cancelled.
+// Requests the cancellation of the operations in flight with this `user_data`. Each still completes, once: with
+// -ECANCELED, or as if it was not cancelled. Until that completion is reaped it uses its memory.
 int32_t uringfs_reactor_cancel(const struct uringfs_reactor *reactor, uint64_t user_data);
 
-// Closes a reactor, in its thread. First it finishes what is in flight; completions that were not reaped are lost, and
-// buffers of pools in them are the pools' again. NULL is allowed.
+// Closes a reactor, in the thread that has created it, and waits until nothing is in flight: then memory of the caller
+// is free to use, and buffers of pools are back in their pools. Completions that were not reaped are lost. NULL is
+// allowed.
 //
 // Returns 0, or -EPERM in another thread, where the reactor stays open.
 int32_t uringfs_reactor_close(struct uringfs_reactor *reactor);
@@ -486,7 +551,7 @@ int32_t uringfs_reactor_close(struct uringfs_reactor *reactor);
 // Each function that queues an operation returns 0, or a negative errno, with nothing queued: -EAGAIN when as much is
 // in flight as the reactor's depth allows, or when the kernel takes no more before something is reaped; -EINVAL for a
 // `user_data` of 2^63 or more, and for over 1 GiB; -EPERM in another thread; -ENODEV when the device is gone. All
-// other errors are those of completions.
+// other errors are results of completions.
 int32_t uringfs_queue_read(const struct uringfs_reactor *reactor,
                            const struct uringfs_file *file,
                            void *buffer,
@@ -558,7 +623,7 @@ int32_t uringfs_queue_reads(const struct uringfs_reactor *reactor,
                             uint32_t count);
 
 // Queues `count` writes to a file at once: as uringfs_queue_write, or, if `pool` is not NULL, as
-// uringfs_queue_write_pooled. `flags` are those of all of them. Returns as uringfs_queue_reads.
+// uringfs_queue_write_pooled. `flags` are URINGFS_WRITE_ flags for all of them. Returns as uringfs_queue_reads.
 int32_t uringfs_queue_writes(const struct uringfs_reactor *reactor,
                              const struct uringfs_file *file,
                              const struct uringfs_pool *pool,

@@ -1,11 +1,13 @@
 //! Names: directories, renames, attributes.
 
 use std::ffi::{CString, c_char};
+use std::fs::Permissions;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
 use std::ptr;
 use std::sync::{Mutex, PoisonError};
 
-use uringfs::volume::{FileType, Metadata, ReadDir};
+use uringfs::volume::{FileType, Metadata, ReadDir, Rename};
 use zerocopy::FromZeros;
 
 use crate::error::Failure;
@@ -138,6 +140,9 @@ pub extern "C" fn uringfs_unlink(volume: Option<&VolumeHandle>, path: *const c_c
 }
 
 /// Renames a file or a directory, and replaces what has the new name, as rename(2). A crash leaves one of both states.
+///
+/// Returns 0, or a negative errno: -ENOENT, -ENOTDIR, -EISDIR, -ENOTEMPTY, -EINVAL for a directory that would be in
+/// itself, -ENOSPC, -EROFS.
 #[unsafe(no_mangle)]
 pub extern "C" fn uringfs_rename(
     volume: Option<&VolumeHandle>,
@@ -149,7 +154,58 @@ pub extern "C" fn uringfs_rename(
     })
 }
 
-/// Fills `stat` with the attributes of a path. The caller has set its size. Symbolic links are not followed.
+/// A flag of uringfs_rename2: fails with -EEXIST if the new name exists.
+pub const URINGFS_RENAME_NO_REPLACE: u32 = 1;
+/// A flag of uringfs_rename2: exchanges the two names, which both exist.
+pub const URINGFS_RENAME_EXCHANGE: u32 = 2;
+
+/// Renames a file or a directory as `flags` say (renameat2): URINGFS_RENAME_NO_REPLACE, URINGFS_RENAME_EXCHANGE, or 0
+/// as uringfs_rename.
+///
+/// Returns 0, or a negative errno: as uringfs_rename, -EEXIST with URINGFS_RENAME_NO_REPLACE.
+#[unsafe(no_mangle)]
+pub extern "C" fn uringfs_rename2(
+    volume: Option<&VolumeHandle>,
+    from: *const c_char,
+    to: *const c_char,
+    flags: u32,
+) -> i32 {
+    call(volume, |volume| {
+        let how = match flags {
+            0 => Rename::Replace,
+            URINGFS_RENAME_NO_REPLACE => Rename::NoReplace,
+            URINGFS_RENAME_EXCHANGE => Rename::Exchange,
+            _ => {
+                return Err(Failure::argument(
+                    c"the flags of a rename are 0, URINGFS_RENAME_NO_REPLACE or URINGFS_RENAME_EXCHANGE",
+                ));
+            }
+        };
+        let (from, to) = (pointers::path(from)?, pointers::path(to)?);
+        Ok(volume.volume().rename_with(from, to, how).map(|()| 0)?)
+    })
+}
+
+/// Sets the permissions of a file or a directory (chmod), with the set-ID bits and the sticky bit. A symbolic link at
+/// the end of the path is followed.
+///
+/// Returns 0, or a negative errno: -ENOENT, -ENOTDIR, -EROFS.
+#[unsafe(no_mangle)]
+pub extern "C" fn uringfs_chmod(
+    volume: Option<&VolumeHandle>,
+    path: *const c_char,
+    mode: u32,
+) -> i32 {
+    call(volume, |volume| {
+        let permissions = Permissions::from_mode(mode);
+        Ok(volume.volume().set_permissions(pointers::path(path)?, permissions).map(|()| 0)?)
+    })
+}
+
+/// Stores the attributes of the file at `path` in `stat`. Set stat->size before the call. A symbolic link at the end of
+/// the path is not followed.
+///
+/// Returns 0, or a negative errno: -ENOENT, -ENOTDIR, -EINVAL.
 #[unsafe(no_mangle)]
 pub extern "C" fn uringfs_stat(
     volume: Option<&VolumeHandle>,
@@ -162,7 +218,9 @@ pub extern "C" fn uringfs_stat(
     })
 }
 
-/// Fills `stat` with the attributes of an open file of this volume, as uringfs_stat.
+/// Stores the attributes of an open file in `stat`, as uringfs_stat.
+///
+/// Returns 0, or a negative errno: -EXDEV if the file is not of this volume, -EINVAL.
 #[unsafe(no_mangle)]
 pub extern "C" fn uringfs_stat_file(
     volume: Option<&VolumeHandle>,
@@ -175,8 +233,8 @@ pub extern "C" fn uringfs_stat_file(
     })
 }
 
-/// Opens a directory for its listing. It is no snapshot: names that are created or removed meanwhile may be missing or
-/// there.
+/// Opens a directory for its listing. It is no snapshot: names that are created or removed meanwhile may or may
+/// not be listed.
 #[unsafe(no_mangle)]
 pub extern "C" fn uringfs_directory_open(
     volume: Option<&VolumeHandle>,
@@ -190,7 +248,7 @@ pub extern "C" fn uringfs_directory_open(
     })
 }
 
-/// Fills `entry` with the next entry, in the order of the names' bytes. The caller has set its size. There is no "."
+/// Stores the next entry in `entry`, in the order of the names' bytes. Set entry->size before the call. There is no "."
 /// and no "..".
 ///
 /// Returns 1, or 0 at the end, or a negative errno; after -EIO for a damaged entry the listing goes on behind it.

@@ -60,7 +60,7 @@ pub struct COpenOptions {
     pub flags: u32,
     /// The permissions of a new file, to which no umask applies. 0: 0644.
     pub mode: u32,
-    /// 0.
+    /// Reserved. 0.
     pub reserved: u32,
     /// Switches of files, name=value, with commas between them: direct.simple_read=off. NULL: their defaults, which are
     /// the fastest. They are for measurements.
@@ -181,8 +181,8 @@ pub extern "C" fn uringfs_file_read(
 
 /// Writes at `offset`, and blocks until it is done. `flags` are URINGFS_WRITE_ flags.
 ///
-/// Returns the number of bytes, or a negative errno: -EBADF without URINGFS_OPEN_WRITE, -EINVAL for over 1 GiB,
-/// -ENOSPC, -EFBIG, -EIO.
+/// Returns the number of bytes, 0 for a `length` of 0 only, or a negative errno: -EBADF without URINGFS_OPEN_WRITE,
+/// -EINVAL for over 1 GiB, -ENOSPC, -EFBIG, -EIO.
 #[unsafe(no_mangle)]
 pub extern "C" fn uringfs_file_write(
     file: Option<&FileHandle>,

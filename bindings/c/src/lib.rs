@@ -20,6 +20,9 @@ mod queue;
 // A thread's event loop, and its completions.
 mod reactor;
 
+// Links: further names of files, and symbolic links.
+mod links;
+
 // Names: directories, renames, attributes.
 mod directory;
 
@@ -63,6 +66,7 @@ pub use cached::*;
 pub use directory::*;
 pub use error::*;
 pub use file::*;
+pub use links::*;
 #[cfg(debug_assertions)]
 pub use planted::*;
 pub use pool::*;

@@ -31,6 +31,13 @@ pub(crate) fn address(pointer: *const u8, length: usize) -> Result<NonNull<u8>, 
     }
 }
 
+/// Stores a string and the zero byte that ends it.
+pub(crate) fn store_string(address: NonNull<u8>, text: &[u8]) {
+    // SAFETY: the caller has compared the length with that of the memory, which C has passed.
+    unsafe { address.copy_from_nonoverlapping(NonNull::from(text).cast(), text.len()) };
+    store_at(address.as_ptr(), text.len(), 0);
+}
+
 /// Loads an element of an array of C.
 #[inline(always)]
 pub(crate) fn load_at<T: Copy>(array: *const T, index: usize) -> T {

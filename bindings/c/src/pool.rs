@@ -9,8 +9,8 @@ use uringfs::{Buffer, BufferPool, Errno};
 use crate::error::Failure;
 use crate::handle::{Handle, HandleState, call, call_free, store, take};
 
-/// Equal buffers, aligned to 4096, which each reactor registers with the kernel at their first use. Any thread may use
-/// it, also several at once.
+/// A pool of buffers of one length, aligned to 4096. Each reactor registers them with the kernel when it first uses
+/// one. Any thread may use a pool, also several at once.
 #[derive(Debug)]
 pub struct PoolHandle {
     state: HandleState,
@@ -47,7 +47,7 @@ impl PoolHandle {
     }
 }
 
-/// Makes a pool of `count` buffers with `length` bytes each, at most 1 GiB each.
+/// Makes a pool of `count` buffers, each with `length` bytes, at most 1 GiB.
 #[unsafe(no_mangle)]
 pub extern "C" fn uringfs_pool_create(
     length: usize,
@@ -60,7 +60,8 @@ pub extern "C" fn uringfs_pool_create(
     })
 }
 
-/// A free buffer, with the bytes of its last user. NULL if all are in use, and for a pool that is NULL.
+/// Takes a free buffer out of a pool. It has the bytes of its last user. Returns NULL if all buffers are in use, and
+/// for a pool that is NULL.
 #[unsafe(no_mangle)]
 pub extern "C" fn uringfs_pool_get(pool: Option<&PoolHandle>) -> *mut c_void {
     let mut buffer = ptr::null_mut();
@@ -73,8 +74,8 @@ pub extern "C" fn uringfs_pool_get(pool: Option<&PoolHandle>) -> *mut c_void {
     buffer
 }
 
-/// Returns a buffer that uringfs_pool_get gave, and that is not in flight. Returns 0, or -EINVAL if the address is none
-/// of the pool's. To return a buffer twice is an error as to free memory twice.
+/// Puts a buffer of uringfs_pool_get back into its pool, when no operation uses it. Returns 0, or -EINVAL if the
+/// address is no buffer of the pool. A buffer is put back once, as memory is freed once.
 #[unsafe(no_mangle)]
 pub extern "C" fn uringfs_pool_put(pool: Option<&PoolHandle>, buffer: *mut c_void) -> i32 {
     call(pool, |handle| {
@@ -83,7 +84,7 @@ pub extern "C" fn uringfs_pool_put(pool: Option<&PoolHandle>, buffer: *mut c_voi
     })
 }
 
-/// Closes a pool, whose buffers are all returned: else -EBUSY, and the pool stays open. NULL is allowed.
+/// Closes a pool. Put all its buffers back before: else the result is -EBUSY, and the pool stays open. NULL is allowed.
 #[unsafe(no_mangle)]
 pub extern "C" fn uringfs_pool_close(pool: *mut PoolHandle) -> i32 {
     call_free(|| {

@@ -17,7 +17,7 @@ use crate::reactor::{ReactorHandle, refused, token};
 /// Each function that queues an operation returns 0, or a negative errno, with nothing queued: -EAGAIN when as much is
 /// in flight as the reactor's depth allows, or when the kernel takes no more before something is reaped; -EINVAL for a
 /// `user_data` of 2^63 or more, and for over 1 GiB; -EPERM in another thread; -ENODEV when the device is gone. All
-/// other errors are those of completions.
+/// other errors are results of completions.
 #[unsafe(no_mangle)]
 pub extern "C" fn uringfs_queue_read(
     reactor: Option<&ReactorHandle>,

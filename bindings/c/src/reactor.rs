@@ -19,12 +19,14 @@ use crate::handle::{Handle, HandleState, call, call_free, store, take};
 use crate::pointers::store_at;
 use crate::sized::{self, Growing};
 use crate::switches;
-use crate::thread::this_thread;
+use crate::thread::{number_this_thread, this_thread};
 
-/// A reactor: the event loop of the thread that has created it. Only this thread may use it: other threads get -EPERM.
+/// A reactor: the event loop of the thread that has created it. Only this thread may use it, and closes it before it
+/// ends: other threads get -EPERM.
 pub struct ReactorHandle {
     state: HandleState,
-    thread: usize,
+    /// The number of the thread that has created it.
+    thread: u64,
     /// Of its own, so that threads share no counter.
     memory: ForeignBuffers,
     reactor: Reactor,
@@ -109,7 +111,7 @@ pub struct CReactorOptions {
     pub depth: u32,
     /// URINGFS_QUEUE_AUTO or another queue.
     pub queue: u32,
-    /// 0.
+    /// Reserved. 0.
     pub reserved: u32,
     /// Switches of reactors, name=value, with commas between them: ring.fixed_buffers=off. They come after the fields
     /// above. NULL: their defaults. They are for measurements.
@@ -132,17 +134,19 @@ pub const URINGFS_EFFECT_UNKNOWN: u32 = 2;
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct CCompletion {
-    /// That of the operation.
+    /// The number that the operation was queued with.
     pub user_data: u64,
-    /// Bytes that were moved or discarded, of an append its offset, of a flush 0; or a negative errno.
+    /// A negative errno after a failure; otherwise the offset of an append, 0 of a flush, the number of bytes of all
+    /// others.
     pub result: i64,
-    /// URINGFS_EFFECT_DONE, or what a failed or cancelled operation has done.
+    /// A URINGFS_EFFECT_ constant: whether an operation that failed or was cancelled may have reached the device.
     pub effect: u32,
-    /// 0.
+    /// Reserved. 0.
     pub reserved: u32,
 }
 
 /// Makes a reactor for this thread. `options` may be NULL. If io_uring is missing or forbidden, other queues serve.
+/// Close the reactor before its thread ends: no other thread can.
 ///
 /// Returns 0, or a negative errno: -EINVAL, -EMFILE, -ENFILE, -ENOMEM.
 #[unsafe(no_mangle)]
@@ -176,7 +180,7 @@ pub extern "C" fn uringfs_reactor_create(
         })?;
         Ok(ReactorHandle {
             state: HandleState::default(),
-            thread: this_thread(),
+            thread: number_this_thread(),
             memory: ForeignBuffers::default(),
             reactor: Reactor::new(reactor)?,
             is_watched: Cell::new(false),
@@ -196,6 +200,10 @@ pub extern "C" fn uringfs_reactor_submit(reactor: Option<&ReactorHandle>) -> i32
 /// Submits what is queued, waits until at least `min` operations have completed, or `timeout_ns` have passed (negative:
 /// without end), and takes at most `max` completions into the array. Waits for no more than are in flight. With a `min`
 /// of 0 it does not wait.
+///
+/// An operation whose completion it does not return still uses its memory, also after a timeout: reap again, until the
+/// completion is there. The wait goes on after a signal. No call of another thread ends it: a thread that others wake
+/// sleeps in epoll instead, with uringfs_reactor_fd and an eventfd.
 ///
 /// Returns the number of completions, or a negative errno: -EINVAL, -EPERM in another thread, -ECHILD in the child of a
 /// fork, or the kernel's reason to take no requests at all.
@@ -295,8 +303,8 @@ pub extern "C" fn uringfs_reactor_fd(reactor: Option<&ReactorHandle>) -> c_int {
     })
 }
 
-/// Requests cancellation of the operations in flight with this `user_data`. Each still completes, once, and its effect
-/// says what became of it: with -ECANCELED, or as if it was not cancelled.
+/// Requests the cancellation of the operations in flight with this `user_data`. Each still completes, once: with
+/// -ECANCELED, or as if it was not cancelled. Until that completion is reaped it uses its memory.
 #[unsafe(no_mangle)]
 pub extern "C" fn uringfs_reactor_cancel(reactor: Option<&ReactorHandle>, user_data: u64) -> i32 {
     call(reactor, |handle| {
@@ -305,8 +313,9 @@ pub extern "C" fn uringfs_reactor_cancel(reactor: Option<&ReactorHandle>, user_d
     })
 }
 
-/// Closes a reactor, in its thread. First it finishes what is in flight; completions that were not reaped are lost, and
-/// buffers of pools in them are the pools' again. NULL is allowed.
+/// Closes a reactor, in the thread that has created it, and waits until nothing is in flight: then memory of the caller
+/// is free to use, and buffers of pools are back in their pools. Completions that were not reaped are lost. NULL is
+/// allowed.
 ///
 /// Returns 0, or -EPERM in another thread, where the reactor stays open.
 #[unsafe(no_mangle)]

@@ -12,17 +12,17 @@ use crate::pool::PoolHandle;
 use crate::queue::not_queued;
 use crate::reactor::{ReactorHandle, token};
 
-/// A read or write of uringfs_queue_reads or uringfs_queue_writes.
+/// One of the reads or writes that uringfs_queue_reads or uringfs_queue_writes queues.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct CTransfer {
-    /// The memory, as that of uringfs_queue_read or uringfs_queue_write, or a buffer of the pool.
+    /// Memory of the caller, or, if the call has a pool, one of its buffers.
     pub buffer: *mut c_void,
     /// Bytes, at most 1 GiB.
     pub length: usize,
-    /// Where in the file it begins.
+    /// The offset in the file.
     pub offset: u64,
-    /// That of the completion, below 2^63.
+    /// The number that its completion has, below 2^63.
     pub user_data: u64,
 }
 
@@ -64,7 +64,7 @@ pub extern "C" fn uringfs_queue_reads(
 }
 
 /// Queues `count` writes to a file at once: as uringfs_queue_write, or, if `pool` is not NULL, as
-/// uringfs_queue_write_pooled. `flags` are those of all of them. Returns as uringfs_queue_reads.
+/// uringfs_queue_write_pooled. `flags` are URINGFS_WRITE_ flags for all of them. Returns as uringfs_queue_reads.
 #[unsafe(no_mangle)]
 pub extern "C" fn uringfs_queue_writes(
     reactor: Option<&ReactorHandle>,

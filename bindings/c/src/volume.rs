@@ -192,7 +192,9 @@ pub extern "C" fn uringfs_volume_sync(volume: Option<&VolumeHandle>) -> i32 {
     call(volume, |handle| Ok(handle.volume.sync().map(|()| 0)?))
 }
 
-/// Fills `statistics` with space and commits of a volume. The caller has set its size.
+/// Stores space and commits of a volume in `statistics`. Set statistics->size before the call.
+///
+/// Returns 0, or a negative errno: -EINVAL for a wrong size.
 #[unsafe(no_mangle)]
 pub extern "C" fn uringfs_volume_statistics(
     volume: Option<&VolumeHandle>,

@@ -56,13 +56,13 @@ int leave_shared(struct thread_data *td, struct shared *shared);
 struct uringfs_volume *volume_of(const struct shared *shared);
 struct uringfs_file *target_of(const struct shared *shared);
 
-// The state of a job while it runs, in its thread.
 // A file of a volume, or a target, that a job has open.
 struct opened {
     void *handle;
     struct opened *next;
 };
 
+// The state of a job while it runs, in its thread.
 struct job {
     struct uringfs_reactor *reactor;
     // fio leaves the files of a trace that it replays open.

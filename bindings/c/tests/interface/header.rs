@@ -8,7 +8,7 @@ use std::process::Command;
 use crate::harness::{Language, Library, declared_functions, folder, run, run_compiler};
 
 /// The sources with exported functions, in the order of the header.
-const SOURCES: [&str; 11] = [
+const SOURCES: [&str; 12] = [
     "version",
     "error",
     "volume",
@@ -16,6 +16,7 @@ const SOURCES: [&str; 11] = [
     "space",
     "cached",
     "directory",
+    "links",
     "pool",
     "reactor",
     "queue",

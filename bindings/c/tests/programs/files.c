@@ -41,6 +41,39 @@ static void bytes_are_moved_at_any_offset(uint32_t further_flags) {
     EXPECT_OK(uringfs_volume_close(volume));
 }
 
+static void data_and_holes_are_found(uint32_t further_flags) {
+    struct uringfs_volume *volume = new_volume();
+    struct uringfs_file *file = new_file(volume, "/file", further_flags);
+    EXPECT_EQ(uringfs_file_seek_data(file, 0), -ENXIO);
+    EXPECT_EQ(uringfs_file_seek_hole(file, 0), -ENXIO);
+    static _Alignas(4096) char block[4096] = {1};
+    EXPECT_EQ(uringfs_file_write(file, block, sizeof block, 1 << 20, 0), sizeof block);
+    EXPECT_OK(uringfs_file_truncate(file, 2 << 20));
+    EXPECT_EQ(uringfs_file_seek_data(file, 0), 1 << 20);
+    EXPECT_EQ(uringfs_file_seek_data(file, (1 << 20) + 7), (1 << 20) + 7);
+    EXPECT_EQ(uringfs_file_seek_hole(file, 7), 7);
+    EXPECT_EQ(uringfs_file_seek_hole(file, 1 << 20), (1 << 20) + 4096);
+    EXPECT_EQ(uringfs_file_seek_data(file, (1 << 20) + 4096), -ENXIO);
+    EXPECT_TEXT("no data follows");
+    EXPECT_EQ(uringfs_file_seek_hole(file, (2 << 20) - 1), (2 << 20) - 1);
+    EXPECT_EQ(uringfs_file_seek_hole(file, 2 << 20), -ENXIO);
+    EXPECT_TEXT("the end of the file");
+    EXPECT_EQ(uringfs_file_seek_data(file, UINT64_MAX), -ENXIO);
+    // Allocated space is a hole until it is written, and again when it is discarded.
+    EXPECT_OK(uringfs_file_allocate(file, 0, 2 << 20));
+    EXPECT_EQ(uringfs_file_seek_data(file, 0), 1 << 20);
+    EXPECT_OK(uringfs_file_discard(file, 1 << 20, sizeof block));
+    EXPECT_EQ(uringfs_file_seek_data(file, 0), -ENXIO);
+    // Data that ends with the file.
+    EXPECT_OK(uringfs_file_truncate(file, 0));
+    EXPECT_EQ(uringfs_file_write(file, "hello", 5, 0, 0), 5);
+    EXPECT_EQ(uringfs_file_seek_hole(file, 0), 5);
+    EXPECT_EQ(uringfs_file_seek_data(NULL, 0), -EINVAL);
+    EXPECT_EQ(uringfs_file_seek_hole(NULL, 0), -EINVAL);
+    EXPECT_OK(uringfs_file_close(file));
+    EXPECT_OK(uringfs_volume_close(volume));
+}
+
 static void what_is_wrong_is_refused(void) {
     struct uringfs_volume *volume = new_volume();
     struct uringfs_file *file = (void *)1;
@@ -63,12 +96,17 @@ static void what_is_wrong_is_refused(void) {
     EXPECT_OK(uringfs_file_open(volume, "/file", NULL, &reader));
     EXPECT_EQ(uringfs_file_write(reader, bytes, 8, 0, 0), -EBADF);
     EXPECT_TEXT("cannot write");
+    EXPECT_TEXT("open the file with URINGFS_OPEN_READ to read, URINGFS_OPEN_WRITE to write");
     EXPECT_OK(uringfs_file_close(reader));
     EXPECT_OK(uringfs_file_close(file));
     struct uringfs_open_options options = {.size = sizeof options, .flags = 64 | URINGFS_OPEN_READ};
     EXPECT_EQ(uringfs_file_open(volume, "/file", &options, &file), -EINVAL);
     options.flags = 0;
     EXPECT_EQ(uringfs_file_open(volume, "/file", &options, &file), -EINVAL);
+    EXPECT_TEXT("opened with URINGFS_OPEN_READ, URINGFS_OPEN_WRITE or both");
+    options.flags = URINGFS_OPEN_READ | URINGFS_OPEN_TRUNCATE;
+    EXPECT_EQ(uringfs_file_open(volume, "/file", &options, &file), -EINVAL);
+    EXPECT_TEXT("only if it is opened with URINGFS_OPEN_WRITE");
     options.flags = URINGFS_OPEN_READ;
     options.switches = "direct.write_lock=exclusive,buffered.readahead=0";
     EXPECT_OK(uringfs_file_open(volume, "/file", &options, &file));
@@ -120,12 +158,16 @@ static void a_target_is_one_file(void) {
     EXPECT_OK(memcmp(read, "hello", 5));
     EXPECT_EQ(uringfs_file_append(file, "end", 3, 0), -EOPNOTSUPP);
     EXPECT_EQ(uringfs_file_allocate(file, 0, 4096), -EOPNOTSUPP);
+    EXPECT_EQ(uringfs_file_seek_data(file, 8192), 8192);
+    EXPECT_EQ(uringfs_file_seek_hole(file, 8192), 1 << 20);
     EXPECT_OK(uringfs_file_close(file));
 }
 
 int main(void) {
     bytes_are_moved_at_any_offset(0);
     bytes_are_moved_at_any_offset(URINGFS_OPEN_DIRECT);
+    data_and_holes_are_found(0);
+    data_and_holes_are_found(URINGFS_OPEN_DIRECT);
     what_is_wrong_is_refused();
     a_failed_opening_stores_null();
     a_target_is_one_file();

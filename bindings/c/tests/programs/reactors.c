@@ -333,6 +333,27 @@ static void misuse_is_refused(struct uringfs_volume *volume, uint32_t queue) {
     EXPECT_OK(uringfs_file_close(file));
 }
 
+static void *create_in_a_thread(void *queue) {
+    return new_reactor(*(uint32_t *)queue, 0);
+}
+
+// The later thread has the memory of the one that has created the reactor, and the same address of its control block.
+static void a_later_thread_is_not_the_one_that_has_ended(uint32_t queue) {
+    static _Alignas(4096) char stack[8 << 20];
+    pthread_attr_t attributes;
+    pthread_t thread;
+    void *reactor;
+    EXPECT_OK(pthread_attr_init(&attributes));
+    EXPECT_OK(pthread_attr_setstack(&attributes, stack, sizeof stack));
+    EXPECT_OK(pthread_create(&thread, &attributes, create_in_a_thread, &queue));
+    pthread_t creator = thread;
+    EXPECT_OK(pthread_join(thread, &reactor));
+    EXPECT_OK(pthread_create(&thread, &attributes, use_in_another_thread, reactor));
+    EXPECT(pthread_equal(thread, creator));
+    EXPECT_OK(pthread_join(thread, NULL));
+    EXPECT_OK(pthread_attr_destroy(&attributes));
+}
+
 // In the child of a fork all calls fail, but those that close: they return at once, and the parent goes on.
 static void the_child_of_a_fork_is_refused(struct uringfs_volume *volume, uint32_t queue) {
     struct uringfs_reactor *reactor = new_reactor(queue, 0);
@@ -398,6 +419,7 @@ int main(int argc, char **argv) {
     transfers_are_queued_in_arrays(volume, queue);
     a_loop_of_the_caller_is_told(volume, queue);
     misuse_is_refused(volume, queue);
+    a_later_thread_is_not_the_one_that_has_ended(queue);
     the_child_of_a_fork_is_refused(volume, queue);
     EXPECT_OK(uringfs_volume_close(volume));
     return 0;

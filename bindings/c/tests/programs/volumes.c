@@ -52,7 +52,12 @@ static void a_volume_says_why_it_is_not_opened(const char *image) {
     EXPECT_OK(uringfs_volume_open(image, NULL, &volume));
     EXPECT_EQ(uringfs_volume_open(image, NULL, &second), -EBUSY);
     struct uringfs_file *file = new_file(volume, "/open", 0);
+    struct uringfs_directory *directory;
+    EXPECT_OK(uringfs_directory_open(volume, "/", &directory));
     EXPECT_EQ(uringfs_volume_close(volume), -EBUSY);
+    EXPECT_TEXT("1 file is open: close it");
+    EXPECT_TEXT("1 other handle of the volume (a directory that is being listed) is open: close it");
+    EXPECT_OK(uringfs_directory_close(directory));
     EXPECT_OK(uringfs_file_close(file));
 
     struct uringfs_volume_options read_only = {
@@ -137,6 +142,104 @@ static void names_are_listed_renamed_and_removed(void) {
     EXPECT_OK(uringfs_volume_close(volume));
 }
 
+static uint64_t inode_of(struct uringfs_volume *volume, const char *path) {
+    struct uringfs_attributes attributes = {.size = sizeof attributes};
+    EXPECT_OK(uringfs_stat(volume, path, &attributes));
+    return attributes.inode;
+}
+
+static void a_rename_replaces_exchanges_or_fails(void) {
+    struct uringfs_volume *volume = new_volume();
+    EXPECT_OK(uringfs_file_close(new_file(volume, "/a", 0)));
+    EXPECT_OK(uringfs_file_close(new_file(volume, "/b", 0)));
+    uint64_t a = inode_of(volume, "/a"), b = inode_of(volume, "/b");
+    EXPECT_EQ(uringfs_rename2(volume, "/a", "/b", URINGFS_RENAME_NO_REPLACE), -EEXIST);
+    EXPECT_TEXT("'/b'");
+    EXPECT_OK(uringfs_rename2(volume, "/a", "/b", URINGFS_RENAME_EXCHANGE));
+    EXPECT(inode_of(volume, "/a") == b && inode_of(volume, "/b") == a);
+    EXPECT_EQ(uringfs_rename2(volume, "/a", "/c", URINGFS_RENAME_EXCHANGE), -ENOENT);
+    EXPECT_OK(uringfs_rename2(volume, "/a", "/c", URINGFS_RENAME_NO_REPLACE));
+    EXPECT_EQ(inode_of(volume, "/c"), b);
+    EXPECT_OK(uringfs_rename2(volume, "/b", "/c", 0));
+    EXPECT_EQ(inode_of(volume, "/c"), a);
+    EXPECT_EQ(uringfs_rename2(volume, "/c", "/d", URINGFS_RENAME_NO_REPLACE | URINGFS_RENAME_EXCHANGE), -EINVAL);
+    EXPECT_TEXT("the flags of a rename are 0");
+    EXPECT_EQ(uringfs_rename2(volume, "/c", NULL, 0), -EINVAL);
+    EXPECT_EQ(uringfs_rename2(NULL, "/c", "/d", 0), -EINVAL);
+    EXPECT_OK(uringfs_volume_close(volume));
+}
+
+static void links_lead_to_their_files(void) {
+    struct uringfs_volume *volume = new_volume();
+    EXPECT_OK(uringfs_mkdir(volume, "/d", 0755));
+    EXPECT_OK(uringfs_file_close(new_file(volume, "/d/file", 0)));
+    EXPECT_OK(uringfs_link(volume, "/d/file", "/name"));
+    EXPECT_EQ(inode_of(volume, "/name"), inode_of(volume, "/d/file"));
+    struct uringfs_attributes attributes = {.size = sizeof attributes};
+    EXPECT_OK(uringfs_stat(volume, "/name", &attributes));
+    EXPECT_EQ(attributes.links, 2);
+    EXPECT_EQ(uringfs_link(volume, "/d/file", "/name"), -EEXIST);
+    EXPECT_EQ(uringfs_link(volume, "/d", "/e"), -EPERM);
+    EXPECT_EQ(uringfs_link(volume, "/missing", "/e"), -ENOENT);
+    EXPECT_EQ(uringfs_link(volume, NULL, "/e"), -EINVAL);
+    EXPECT_EQ(uringfs_link(NULL, "/d/file", "/e"), -EINVAL);
+
+    EXPECT_OK(uringfs_symlink(volume, "d/file", "/symlink"));
+    EXPECT_OK(uringfs_stat(volume, "/symlink", &attributes));
+    EXPECT_EQ(attributes.file_type, URINGFS_TYPE_SYMLINK);
+    EXPECT_OK(uringfs_file_close(open_file(volume, "/symlink", URINGFS_OPEN_READ)));
+    EXPECT_EQ(uringfs_symlink(volume, "x", "/symlink"), -EEXIST);
+    EXPECT_EQ(uringfs_symlink(volume, "", "/empty"), -EINVAL);
+    EXPECT_EQ(uringfs_symlink(volume, NULL, "/none"), -EINVAL);
+    EXPECT_EQ(uringfs_symlink(NULL, "x", "/none"), -EINVAL);
+    EXPECT_OK(uringfs_volume_close(volume));
+}
+
+static void a_link_is_read_as_a_whole(void) {
+    struct uringfs_volume *volume = new_volume();
+    EXPECT_OK(uringfs_symlink(volume, "d/file", "/symlink"));
+    char target[4096];
+    memset(target, 'x', sizeof target);
+    EXPECT_EQ(uringfs_readlink(volume, "/symlink", target, sizeof target), 6);
+    EXPECT_OK(memcmp(target, "d/file\0x", 8));
+    memset(target, 'x', sizeof target);
+    EXPECT_EQ(uringfs_readlink(volume, "/symlink", target, 6), -ERANGE);
+    EXPECT_TEXT("4096 bytes hold every target");
+    EXPECT_EQ(target[0], 'x');
+    EXPECT_EQ(uringfs_readlink(volume, "/symlink", target, 7), 6);
+    EXPECT_OK(strcmp(target, "d/file"));
+    EXPECT_EQ(uringfs_readlink(volume, "/symlink", NULL, 0), 6);
+    EXPECT_EQ(uringfs_readlink(volume, "/symlink", NULL, 7), -EINVAL);
+    EXPECT_EQ(uringfs_readlink(volume, "/", target, sizeof target), -EINVAL);
+    EXPECT_EQ(uringfs_readlink(volume, "/missing", target, sizeof target), -ENOENT);
+    EXPECT_EQ(uringfs_readlink(NULL, "/symlink", target, sizeof target), -EINVAL);
+    // The longest target fills a buffer of 4096 bytes.
+    char longest[4097];
+    memset(longest, 'y', sizeof longest);
+    longest[4096] = '\0';
+    EXPECT_EQ(uringfs_symlink(volume, longest, "/long"), -ENAMETOOLONG);
+    longest[4095] = '\0';
+    EXPECT_OK(uringfs_symlink(volume, longest, "/long"));
+    EXPECT_EQ(uringfs_readlink(volume, "/long", target, sizeof target), 4095);
+    EXPECT_OK(strcmp(target, longest));
+    EXPECT_OK(uringfs_volume_close(volume));
+}
+
+static void permissions_are_set(void) {
+    struct uringfs_volume *volume = new_volume();
+    EXPECT_OK(uringfs_mkdir(volume, "/d", 0755));
+    EXPECT_OK(uringfs_symlink(volume, "d", "/symlink"));
+    EXPECT_OK(uringfs_chmod(volume, "/symlink", 01700));
+    struct uringfs_attributes attributes = {.size = sizeof attributes};
+    EXPECT_OK(uringfs_stat(volume, "/d", &attributes));
+    EXPECT_EQ(attributes.mode, 01700);
+    EXPECT_EQ(attributes.file_type, URINGFS_TYPE_DIRECTORY);
+    EXPECT_EQ(uringfs_chmod(volume, "/missing", 0700), -ENOENT);
+    EXPECT_EQ(uringfs_chmod(volume, NULL, 0700), -EINVAL);
+    EXPECT_EQ(uringfs_chmod(NULL, "/d", 0700), -EINVAL);
+    EXPECT_OK(uringfs_volume_close(volume));
+}
+
 int main(int argc, char **argv) {
     EXPECT_EQ(argc, 2);
     EXPECT(uringfs_version()[0] == '0');
@@ -144,5 +247,9 @@ int main(int argc, char **argv) {
     a_volume_says_why_it_is_not_opened(argv[1]);
     statistics_fit_the_callers_struct();
     names_are_listed_renamed_and_removed();
+    a_rename_replaces_exchanges_or_fails();
+    links_lead_to_their_files();
+    a_link_is_read_as_a_whole();
+    permissions_are_set();
     return 0;
 }

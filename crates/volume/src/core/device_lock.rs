@@ -87,7 +87,7 @@ impl DeviceLock {
     pub(crate) fn acquire(device: &Device, kind: LockKind) -> Result<DeviceLock, Error> {
         let device_use = DeviceUse::begin(device.core(), UseKind::Volume).map_err(|errno| {
             let what =
-                "this program has it open for writing as a single file; close that `File` first";
+                "this program has it open for writing as a single file; close that file first";
             Error::refused(errno, what)
         })?;
         DeviceLock::acquire_for(device, kind, VOLUME, Some(device_use))
