@@ -19,14 +19,14 @@ use crate::handle::{Handle, HandleState, call, call_free, store, take};
 use crate::pointers::store_at;
 use crate::sized::{self, Growing};
 use crate::switches;
-use crate::thread::{number_this_thread, this_thread};
+use crate::thread::Owner;
 
 /// A reactor: the event loop of the thread that has created it. Only this thread may use it, and closes it before it
 /// ends: other threads get -EPERM.
 pub struct ReactorHandle {
     state: HandleState,
-    /// The number of the thread that has created it.
-    thread: u64,
+    /// The thread that has created it.
+    owner: Owner,
     /// Of its own, so that threads share no counter.
     memory: ForeignBuffers,
     reactor: Reactor,
@@ -48,7 +48,7 @@ impl Handle for ReactorHandle {
 
     #[inline(always)]
     fn check_caller(&self) -> Result<(), Failure> {
-        if self.thread == this_thread() { Ok(()) } else { Err(other_thread()) }
+        if self.owner.is_this_thread() { Ok(()) } else { Err(other_thread()) }
     }
 }
 
@@ -180,7 +180,7 @@ pub extern "C" fn uringfs_reactor_create(
         })?;
         Ok(ReactorHandle {
             state: HandleState::default(),
-            thread: number_this_thread(),
+            owner: Owner::this_thread(),
             memory: ForeignBuffers::default(),
             reactor: Reactor::new(reactor)?,
             is_watched: Cell::new(false),

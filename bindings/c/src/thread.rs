@@ -1,66 +1,67 @@
-//! Which thread this is, by a number in thread-local storage.
+//! The thread that a handle belongs to. To compare takes no call: a function that calls another one saves all its arguments
+//! before.
 
-use std::cell::Cell;
-use std::sync::atomic::{AtomicU64, Ordering};
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+use std::arch::asm;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// The number of this thread: 0 until [`number_this_thread`] gives it one.
-#[inline(always)]
-pub(crate) fn this_thread() -> u64 {
-    with_number(Cell::get)
-}
+use rustix::process::getpid;
+use rustix::thread::gettid;
 
-/// The number of this thread, which it gets now if it has none. It is never 0, and that of no other thread, also after
-/// this one has ended.
-pub(crate) fn number_this_thread() -> u64 {
-    static THREADS: AtomicU64 = AtomicU64::new(0);
-    with_number(|number| {
-        if number.get() == 0 {
-            number.set(THREADS.fetch_add(1, Ordering::Relaxed) + 1);
+/// The thread that a handle belongs to. Once it has ended, that is no thread any more, whichever has its memory.
+#[derive(Debug)]
+pub(crate) struct Owner(Arc<AtomicUsize>);
+
+impl Owner {
+    pub(crate) fn this_thread() -> Owner {
+        fn running() -> Arc<AtomicUsize> {
+            Arc::new(AtomicUsize::new(control_block()))
         }
-        number.get()
-    })
+        thread_local!(static THIS: Running = Running(running()));
+        // It fails in a thread that is ending.
+        Owner(THIS.try_with(|this| this.0.clone()).unwrap_or_else(|_| running()))
+    }
+
+    #[inline(always)]
+    pub(crate) fn is_this_thread(&self) -> bool {
+        self.0.load(Ordering::Relaxed) == control_block()
+    }
 }
 
-#[cfg(not(target_arch = "x86_64"))]
-#[inline(always)]
-fn with_number<R>(work: impl FnOnce(&Cell<u64>) -> R) -> R {
-    thread_local!(static NUMBER: Cell<u64> = const { Cell::new(0) });
-    NUMBER.with(work)
+/// The address of a thread's control block, 0 from its end on.
+struct Running(Arc<AtomicUsize>);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // No other thread gets the memory of the first one, which still closes handles after this, in functions of `atexit`.
+        if gettid() != getpid() {
+            self.0.store(0, Ordering::Relaxed);
+        }
+    }
 }
 
-// The same by a TLS descriptor, as compilers use them on AArch64: its function keeps the registers. For thread_local!
-// rustc calls __tls_get_addr in a shared library, before which each function of the interface would save all its
-// arguments.
-#[cfg(target_arch = "x86_64")]
-std::arch::global_asm!(
-    ".pushsection .tbss.uringfs_thread_number, \"awT\", @nobits",
-    ".balign 8",
-    ".globl uringfs_thread_number",
-    ".hidden uringfs_thread_number",
-    "uringfs_thread_number: .zero 8",
-    ".popsection",
-);
-
-#[cfg(target_arch = "x86_64")]
+/// The address of this thread's control block, which no other one has while the thread exists.
 #[inline(always)]
-fn with_number<R>(work: impl FnOnce(&Cell<u64>) -> R) -> R {
-    let number: *const Cell<u64>;
-    // SAFETY: this is the sequence of the ABI, which linkers know. It gives the address of this thread's number. The
-    // function keeps all registers but rax; that of glibc before 2.40 may change vector registers, too.
+fn control_block() -> usize {
+    let pointer;
+    // SAFETY: it reads a word that the ABI of thread-local storage defines, and that stays as long as the thread: on
+    // x86-64 the thread pointer is also the word that it points to.
+    #[cfg(target_arch = "x86_64")]
     unsafe {
-        std::arch::asm!(
-            "lea uringfs_thread_number@tlsdesc(%rip), %rax",
-            "call *uringfs_thread_number@tlscall(%rax)",
-            "add %fs:0, %rax",
-            out("rax") number,
-            out("xmm0") _, out("xmm1") _, out("xmm2") _, out("xmm3") _, out("xmm4") _, out("xmm5") _,
-            out("xmm6") _, out("xmm7") _, out("xmm8") _, out("xmm9") _, out("xmm10") _, out("xmm11") _,
-            out("xmm12") _, out("xmm13") _, out("xmm14") _, out("xmm15") _,
-            options(att_syntax, pure, readonly)
-        )
+        asm!("mov {}, fs:[0]", out(reg) pointer, options(pure, readonly, nostack, preserves_flags))
     };
-    // SAFETY: the number stays where it is as long as the thread, and begins as zeros.
-    work(unsafe { &*number })
+    // SAFETY: it reads a register, which the ABI of thread-local storage gives to the thread pointer.
+    #[cfg(target_arch = "aarch64")]
+    unsafe {
+        asm!("mrs {}, tpidr_el0", out(reg) pointer, options(pure, nomem, nostack, preserves_flags))
+    };
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    {
+        thread_local!(static ADDRESS: u8 = const { 0 });
+        pointer = ADDRESS.with(|address| std::ptr::from_ref(address) as usize);
+    }
+    pointer
 }
 
 #[cfg(test)]
@@ -69,19 +70,18 @@ mod tests {
     use std::thread;
 
     #[test]
-    fn a_thread_has_one_number_that_no_other_gets() {
-        let own = number_this_thread();
-        assert_eq!((number_this_thread(), this_thread()), (own, own));
-        let later = |_| {
-            let numbered = || (this_thread(), number_this_thread(), this_thread());
-            thread::spawn(numbered).join().unwrap()
+    fn a_thread_that_has_ended_owns_nothing() {
+        let own = Owner::this_thread();
+        let owner = || {
+            let owner = Owner::this_thread();
+            assert!(owner.is_this_thread() && Owner::this_thread().is_this_thread());
+            owner
         };
-        // Each has the memory of the one before it.
-        let [first, second] = [0, 1].map(later);
-        for (before, number, after) in [first, second] {
-            assert_eq!((before, after), (0, number));
-            assert_ne!(number, own);
-        }
-        assert_ne!(first.1, second.1);
+        let before = thread::spawn(owner).join().unwrap();
+        assert!(!before.is_this_thread());
+        // It mostly has the memory of the one before it.
+        let after = thread::spawn(move || (before.is_this_thread(), owner().is_this_thread()));
+        assert_eq!(after.join().unwrap(), (false, true));
+        assert!(own.is_this_thread());
     }
 }
