@@ -140,7 +140,8 @@ fn buffer_count(payload: &Payload) -> usize {
     }
 }
 
-/// Transfers the buffers one by one, until one fails.
+/// Transfers the buffers, those that lie in one extent by one request, until one fails. A buffer that lies in several extents,
+/// or in a hole, is transferred by itself.
 async fn transfer_buffers(
     operation: &Operation,
     handle: &FileHandle,
@@ -151,21 +152,68 @@ async fn transfer_buffers(
 ) -> (Payload, Result<(), Errno>) {
     let mut done = Vec::with_capacity(buffers.len());
     let mut end = Ok(());
-    let mut buffers = buffers.into_iter();
-    for buffer in buffers.by_ref() {
-        let length = buffer.len() as u64;
-        let map_at = |at| handle.map.map(at);
-        let (buffer, result) =
-            transfer_buffer(operation, handle, op, durability, buffer, offset, map_at).await;
-        done.push(buffer);
+    let mut rest = VecDeque::from(buffers);
+    while end.is_ok() && !rest.is_empty() {
+        let joint = joint_request(handle, op, rest.iter(), offset);
+        let count = joint.as_ref().map_or(1, |joint| joint.count);
+        let mut group: Vec<Buffer> = rest.drain(..count).collect();
+        let length = group.iter().map(|buffer| buffer.len() as u64).sum::<u64>();
+        if let Some(Joint { address, .. }) = joint {
+            let spec = RequestSpec { op, durability, address };
+            let request = issue(operation, handle, spec, Payload::Buffers(group.into())).await;
+            let request = fail_if_short(request);
+            end = request.result().map(drop);
+            let Payload::Buffers(group) = request.payload else { unreachable!("buffers went in") };
+            done.extend(group);
+        } else {
+            let buffer = group.pop().expect("it is one buffer");
+            let map_at = |at| handle.map.map(at);
+            let (buffer, result) =
+                transfer_buffer(operation, handle, op, durability, buffer, offset, map_at).await;
+            done.push(buffer);
+            end = result;
+        }
         offset += length;
-        end = result;
-        if end.is_err() {
+    }
+    done.extend(rest);
+    (Payload::Buffers(done.into_boxed_slice()), end)
+}
+
+/// A request for several buffers.
+struct Joint {
+    address: u64,
+    /// The number of buffers.
+    count: usize,
+}
+
+/// The request for as many of the first buffers as lie in one extent and fit into one request. `None` if that is not even one.
+fn joint_request<'b>(
+    handle: &FileHandle,
+    op: Op,
+    buffers: impl Iterator<Item = &'b Buffer>,
+    offset: u64,
+) -> Option<Joint> {
+    let Mapping { length: room, state } = handle.map.map(offset);
+    let address = address_of(state, op)?;
+    let room = room.min(handle.device.geometry().max_transfer.into());
+    let (mut count, mut length) = (0, 0);
+    for buffer in buffers.take(MAX_SEGMENTS) {
+        let end = length + buffer.len() as u64;
+        if end > room {
             break;
         }
+        (count, length) = (count + 1, end);
     }
-    done.extend(buffers);
-    (Payload::Buffers(done.into_boxed_slice()), end)
+    (length > 0 && may_issue(handle, op, address, length)).then_some(Joint { address, count })
+}
+
+/// The place of bytes on the device. `None` if an operation does not go there: a read of bytes that were never written.
+fn address_of(state: MappingState, op: Op) -> Option<u64> {
+    match state {
+        MappingState::Written(address) => Some(address),
+        MappingState::Unwritten(address) if op == Op::Write => Some(address),
+        MappingState::Hole | MappingState::Unwritten(_) => None,
+    }
 }
 
 /// Splits a buffer at extents and at the device's limit, keeps several requests in flight, and joins the buffer
@@ -194,12 +242,8 @@ pub(crate) async fn transfer_buffer(
             let tail = rest.split_off(length as usize);
             let mut piece = std::mem::replace(&mut rest, tail);
             at += length;
-            let address = match mapping.state {
-                MappingState::Written(address) => Some(address),
-                MappingState::Unwritten(address) if op == Op::Write => Some(address),
-                MappingState::Hole | MappingState::Unwritten(_) => None,
-            };
-            let address = address.filter(|address| may_issue(handle, op, *address, length));
+            let address = address_of(mapping.state, op)
+                .filter(|address| may_issue(handle, op, *address, length));
             if let Some(address) = address {
                 let payload = Payload::Buffer(piece);
                 let spec = RequestSpec { op, durability, address };

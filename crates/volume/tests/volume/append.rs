@@ -8,7 +8,7 @@ use std::task::Poll;
 use uringfs_buffer::Buffer;
 use uringfs_cache::Cache;
 use uringfs_device::backend::null::Null;
-use uringfs_device::backend::sim::{Crash, Fault, Rule, Sim, SimOptions, When};
+use uringfs_device::backend::sim::{Action, Crash, Event, Fault, Rule, Sim, SimOptions, When};
 use uringfs_device::{Backend, Device, Errno, Geometry, KernelTarget, Op, Queue, Request};
 use uringfs_file::{File, FileOptions};
 use uringfs_reactor::{Counter, Reactor};
@@ -259,6 +259,34 @@ fn queued_appends_share_a_write_and_a_commit() {
             assert!(append.iter().all(|byte| u64::from(*byte) == n % APPENDS + 1));
         }
     }
+}
+
+#[test]
+fn whole_blocks_from_many_buffers_are_one_write() {
+    let (sim, volume) = new_volume();
+    let (reactor, file) = (reactor(), create(&volume, "/log"));
+    let block = |n: u8| Buffer::copy_of(&[n + 1; 4096]);
+    let writes = || {
+        let is_write =
+            |event: &Event| matches!(event, Event::Begin { action: Action::Write { .. }, .. });
+        let writes = sim.record().iter().filter(|event| is_write(event)).count();
+        sim.restart_record();
+        writes
+    };
+    writes();
+    reactor.block_on(async {
+        let mut all: Vec<_> = (0..20).map(|n| file.append(block(n))).collect();
+        begin(&mut all).await;
+        for (n, one) in (0..).zip(all) {
+            assert_eq!(one.await.0, Ok(n * 4096));
+        }
+    });
+    assert_eq!(writes(), 2, "one of the first append, and one of all others");
+    let blocks = (20..40).map(block).collect();
+    assert_eq!(reactor.block_on(file.write_vectored_at(blocks, 20 * 4096)).0, Ok(20 * 4096));
+    assert_eq!(writes(), 1, "into new blocks");
+    let found = content(&reactor, &file);
+    assert!((1..).zip(found.chunks(4096)).all(|(n, block)| block == [n; 4096]));
 }
 
 #[test]
