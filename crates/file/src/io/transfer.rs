@@ -1,5 +1,5 @@
-//! The only place that issues data requests of the slow path. Splits an aligned range of a file at extents and
-//! at the device's limits.
+//! Reads and writes of the slow path: requests for an aligned range of a file, split at extents and at the device's
+//! limits.
 
 use std::collections::VecDeque;
 use std::pin::Pin;

@@ -299,7 +299,7 @@ impl VolumeState {
         for number in self.dirty.keys() {
             match transaction.inode(*number) {
                 Ok(inode) => inodes.push((*number, inode)),
-                // Only this file loses its changes.
+                // The record is damaged: only this file loses its changes. (A page that cannot be read stops the volume.)
                 Err(Retry::Fail(error)) => lost.push((*number, error)),
                 Err(retry) => return Err(retry),
             }
