@@ -510,11 +510,8 @@ mod tests {
             fill(&volume);
             let mount = Mount::new(volume, &directory, &MountOptions::new().threads(2)).unwrap();
             let unmount = UnmountOnDrop(mount.unmounter());
-            let session = Arc::new(Session::new(mount.volume, mount.options.session, 2));
-            let server = thread::spawn({
-                let session = session.clone();
-                move || serve(&session, mount.channels, None, mount.observed)
-            });
+            let session = mount.session.clone();
+            let server = thread::spawn(|| mount.serve());
             TestMount { folder, directory, session, unmount, server }
         }
     }
