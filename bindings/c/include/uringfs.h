@@ -398,7 +398,7 @@ int32_t uringfs_file_allocate(const struct uringfs_file *file, uint64_t offset, 
 // Returns the offset of the data, or a negative errno: -ENXIO when no data follows.
 int64_t uringfs_file_seek_data(const struct uringfs_file *file, uint64_t offset);
 
-// Finds a hole at or after `offset` (lseek with SEEK_HOLE): what uringfs_file_seek_data does not find. The end of the
+// Finds a hole at or after `offset` (lseek with SEEK_HOLE): bytes that uringfs_file_seek_data skips. The end of the
 // file is a hole.
 //
 // Returns the offset of the hole, or a negative errno: -ENXIO for an offset at the end of the file or beyond.

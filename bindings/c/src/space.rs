@@ -49,7 +49,7 @@ pub extern "C" fn uringfs_file_seek_data(file: Option<&FileHandle>, offset: u64)
     call(file, |handle| found(handle.file().seek_data(offset), c"no data follows in the file"))
 }
 
-/// Finds a hole at or after `offset` (lseek with SEEK_HOLE): what uringfs_file_seek_data does not find. The end of the
+/// Finds a hole at or after `offset` (lseek with SEEK_HOLE): bytes that uringfs_file_seek_data skips. The end of the
 /// file is a hole.
 ///
 /// Returns the offset of the hole, or a negative errno: -ENXIO for an offset at the end of the file or beyond.
@@ -60,7 +60,7 @@ pub extern "C" fn uringfs_file_seek_hole(file: Option<&FileHandle>, offset: u64)
     })
 }
 
-/// The result of a search, which fails if there is nothing to find only.
+/// The result of a search. It fails only if there is nothing to find.
 fn found(result: Result<u64, Errno>, nothing: &'static CStr) -> Result<i64, Failure> {
     result.map(u64::cast_signed).map_err(|errno| Failure::fixed(errno, nothing))
 }

@@ -326,6 +326,7 @@ impl Mount {
         let served = match Helpers::spawn(&session, channels.len()) {
             Ok(helpers) => helpers.serve(&session, channels),
             Err(error) => {
+                drop(channels);
                 detach_unserved(&directory);
                 Err(error)
             }
@@ -337,7 +338,8 @@ impl Mount {
     }
 }
 
-/// Unmounts a directory whose requests nobody will answer. Empty if another program has mounted it.
+/// Unmounts the directory of a mount that will not be served. Does nothing if another program has mounted it: the path is
+/// empty then.
 fn detach_unserved(directory: &Path) {
     if !directory.as_os_str().is_empty() {
         // The error that led here says more.
