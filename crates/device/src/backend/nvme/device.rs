@@ -6,30 +6,21 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FileType, Mode, OFlags, fstat, major, minor, open};
 use uringfs_buffer::Buffer;
 use uringfs_errno::Errno;
 use uringfs_ring::Tries;
-use uringfs_ring::nvme::{Namespace, Opcode, WriteMode};
+use uringfs_ring::nvme::{Namespace, WriteMode};
 
-use super::identify::{Controller, Format, KernelLimits};
 use super::ioctl;
-use super::nodes::{BlockNode, Class};
+use super::nodes::{BlockNode, Class, SYSFS};
+use super::open::{Devices, Identified, Opening};
 use super::permission::Permission;
-use crate::backend::block::{acquire_with_retry, split_range};
-use crate::backend::open_error::open_error;
-use crate::backend::{ioctl as block_ioctl, sysfs};
+use crate::backend::block::split_range;
+use crate::backend::ioctl as block_ioctl;
 use crate::claim::Claim;
 use crate::geometry::Geometry;
 use crate::interface::backend::{Access, Backend, KernelTarget, Property};
 use crate::request::{Durability, Op, Payload, Request};
-
-/// The root of sysfs.
-const SYSFS: &str = "/sys";
-
-/// The selectors of Identify (CNS).
-const IDENTIFY_NAMESPACE: u8 = 0;
-const IDENTIFY_CONTROLLER: u8 = 1;
 
 /// The longest write of zeros, where the controller cannot zero.
 const MAX_ZEROS: u64 = 1 << 20;
@@ -59,99 +50,17 @@ impl Nvme {
     /// In one line why it cannot be opened, with the path and what to do: `ResourceBusy` if its block device is mounted or in
     /// use.
     pub fn open(path: &Path, access: Access) -> io::Result<Nvme> {
-        let failed =
-            |kind, what: String| io::Error::new(kind, format!("{}: {what}", path.display()));
-        let with_path = |errno| open_error(path, access, errno);
-        let metadata =
-            std::fs::metadata(path).map_err(|error| failed(error.kind(), error.to_string()))?;
-        let Class::Namespace(folder) = Class::of(Path::new(SYSFS), metadata.rdev()) else {
-            return Err(failed(
-                ErrorKind::InvalidInput,
-                "is not a namespace of an NVMe device; name one, such as /dev/ng0n1".into(),
-            ));
-        };
-        let block_node = BlockNode::beside(&folder).ok_or_else(|| {
-            failed(
-                ErrorKind::Unsupported,
-                "its namespace has no block device, by which others are kept out; use a namespace that has one".into(),
-            )
-        })?;
-        let flags = match access {
-            Access::Read => OFlags::RDONLY,
-            Access::ReadWrite => OFlags::RDWR,
-        };
-        let fd = open(path, flags | OFlags::CLOEXEC, Mode::empty())
-            .map_err(|errno| with_path(errno.into()))?;
-        if !is_device(fd.as_fd(), FileType::CharacterDevice, metadata.rdev()) {
-            let what = "has become another file while it was opened; try again".into();
-            return Err(failed(ErrorKind::InvalidData, what));
-        }
-        let claim = Claim::new(&block_node.path);
-        let at_block = |errno| {
-            let error = open_error(&block_node.path, access, errno);
-            failed(error.kind(), format!("its block device: {error}"))
-        };
-        if access == Access::ReadWrite {
-            acquire_with_retry(&claim).map_err(at_block)?;
-        }
-        let block = open(&block_node.path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
-            .map_err(|errno| at_block(errno.into()))?;
-        let is_block_node =
-            |fd: BorrowedFd<'_>| is_device(fd, FileType::BlockDevice, block_node.number);
-        if !is_block_node(block.as_fd()) || !claim.is_held_by(is_block_node) {
-            let (block, number) = (block_node.path.display(), block_node.number);
-            let what = format!(
-                "{block} is not its block device, which has the number {}:{}; repair the name",
-                major(number),
-                minor(number)
-            );
-            return Err(failed(ErrorKind::InvalidData, what));
-        }
-        let at_device = |errno: Errno| {
-            failed(
-                errno.kind(),
-                format!("cannot identify the namespace: {errno}; see the kernel's log"),
-            )
-        };
-        let id = ioctl::namespace_id(fd.as_fd()).map_err(at_device)?;
-        if block_node.namespace.is_some_and(|other| other != id) {
-            let block = block_node.path.display();
-            let what = format!("{block} is another namespace; name the device that belongs to it");
-            return Err(failed(ErrorKind::InvalidData, what));
-        }
-        let found = Identified::read(fd.as_fd(), id).map_err(at_device)?;
-        let found = found.map_err(|what| failed(ErrorKind::Unsupported, what))?;
-        if found.format.is_write_protected && access == Access::ReadWrite {
-            return Err(with_path(Errno::ROFS));
-        }
-        let limits = kernel_limits(block_node.number);
-        let mut geometry = found.format.geometry(&found.controller, &limits);
-        geometry.read_only = access == Access::Read;
-        let namespace = Namespace {
-            id,
-            block_shift: found.format.block_shift,
-            max_transfer: geometry.max_transfer,
-            size: geometry.size,
-            read_only: geometry.read_only,
-            volatile_cache: geometry.volatile_cache,
-        };
-        let permission = Permission::probe(fd.as_fd(), &namespace).map_err(at_device)?;
-        check_permission(&permission, &geometry).map_err(|missing| {
-            let block = block_node.path.display();
-            let what = format!(
-                "the kernel does not let this user send the command {missing}; open it as root, or use {block}, or a \
-                 controller with a log of command effects (Linux 6.2)"
-            );
-            failed(ErrorKind::PermissionDenied, what)
-        })?;
-        let writable = access == Access::ReadWrite;
-        let can_deallocate = writable && permission.has(Opcode::DatasetManagement);
-        geometry.discard = geometry.discard.filter(|_| can_deallocate);
-        geometry.write_zeroes &= writable && permission.has(Opcode::WriteZeroes);
+        let opening = Opening { path, access };
+        let devices = opening.devices()?;
+        let Identified { namespace, geometry, permission, atomic_write } =
+            opening.identify(&devices)?;
+        let Devices { fd, block, block_node, claim, .. } = devices;
         // What was written to the block device is to be read here.
-        block_ioctl::drop_page_cache(block.as_fd()).map_err(at_block)?;
+        block_ioctl::drop_page_cache(block.as_fd())
+            .map_err(|errno| opening.at_block(&block_node, errno))?;
+        let path = path.to_owned();
         Ok(Nvme {
-            path: path.to_owned(),
+            path,
             fd,
             block,
             block_node,
@@ -159,7 +68,7 @@ impl Nvme {
             namespace,
             geometry,
             permission,
-            atomic_write: found.format.atomic_write(&found.controller),
+            atomic_write,
         })
     }
 
@@ -200,50 +109,6 @@ impl Nvme {
         }
         Ok(())
     }
-}
-
-/// The structures that Identify returns.
-struct Identified {
-    controller: Controller,
-    format: Format,
-}
-
-impl Identified {
-    /// The outer error is the system's, the inner one says why the namespace cannot be a device.
-    fn read(device: BorrowedFd<'_>, id: u32) -> Result<Result<Identified, String>, Errno> {
-        let controller = Controller::parse(&ioctl::identify(device, IDENTIFY_CONTROLLER, 0)?);
-        let format = Format::parse(&ioctl::identify(device, IDENTIFY_NAMESPACE, id)?);
-        Ok(format.map(|format| Identified { controller, format }))
-    }
-}
-
-/// True if `fd` is the device of this kind and number: its path may have got another file.
-fn is_device(fd: BorrowedFd<'_>, kind: FileType, number: u64) -> bool {
-    fstat(fd).is_ok_and(|found| {
-        FileType::from_raw_mode(found.st_mode) == kind && found.st_rdev == number
-    })
-}
-
-fn kernel_limits(number: u64) -> KernelLimits {
-    let limits = sysfs::limits(major(number), minor(number));
-    KernelLimits {
-        max_transfer: limits.max_hardware_transfer,
-        max_segments: limits.max_segments,
-        max_discard: limits.discard_max,
-        max_zeroed: limits.write_zeroes_max,
-    }
-}
-
-/// The first command without which a device of this geometry is of no use, and which is not allowed, as an error.
-fn check_permission(permission: &Permission, geometry: &Geometry) -> Result<(), &'static str> {
-    let needs_write = !geometry.read_only;
-    let needed = [
-        (Opcode::Read, true),
-        (Opcode::Write, needs_write),
-        (Opcode::Flush, needs_write && geometry.volatile_cache),
-    ];
-    let missing = needed.into_iter().find(|(opcode, needed)| *needed && !permission.has(*opcode));
-    missing.map_or(Ok(()), |(opcode, _)| Err(opcode.name()))
 }
 
 impl Backend for Nvme {
@@ -380,23 +245,7 @@ pub fn block_device_of(path: &Path) -> Option<PathBuf> {
 
 #[cfg(test)]
 mod tests {
-    use rustix::fs::makedev;
-
     use super::*;
-
-    #[test]
-    fn a_device_is_known_by_its_kind_and_number() {
-        let file = std::fs::File::open("/dev/null").unwrap();
-        let (null, zero) = (makedev(1, 3), makedev(1, 5));
-        assert!(is_device(file.as_fd(), FileType::CharacterDevice, null));
-        assert!(!is_device(file.as_fd(), FileType::CharacterDevice, zero));
-        assert!(!is_device(file.as_fd(), FileType::BlockDevice, null));
-        let claim = Claim::new(Path::new("/dev/null"));
-        assert!(claim.is_held_by(|_| false), "by none, until it is acquired");
-        claim.acquire().unwrap();
-        assert!(claim.is_held_by(|fd| is_device(fd, FileType::CharacterDevice, null)));
-        assert!(!claim.is_held_by(|fd| is_device(fd, FileType::CharacterDevice, zero)));
-    }
 
     #[test]
     fn what_is_no_namespace_is_refused_by_name() {

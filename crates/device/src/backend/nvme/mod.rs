@@ -31,6 +31,8 @@ mod ioctl;
 mod nodes;
 // Identify data.
 mod identify;
+// The steps of opening it.
+mod open;
 
 pub use device::{Nvme, block_device_of, is_namespace};
 #[doc(hidden)]

@@ -6,6 +6,9 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{major, makedev, minor};
 
+/// The root of sysfs.
+pub(super) const SYSFS: &str = "/sys";
+
 /// The class of a character device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Class {
