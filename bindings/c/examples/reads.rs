@@ -23,7 +23,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let (depth, reads): (usize, u64) = (depth.parse()?, reads.parse()?);
     let target: Target = target.parse()?;
-    let file = File::over(target.open(Access::Read)?, FileOptions::new());
+    let file = File::from_device(target.open(Access::Read)?, FileOptions::new());
     let blocks = file.len() / BLOCK as u64;
     let reactor = Reactor::new(ReactorOptions::new())?;
     let pool = BufferPool::new(BLOCK, depth)?;

@@ -142,7 +142,7 @@ pub extern "C" fn uringfs_file_open_target(
         };
         let file = match path.to_str().map(str::parse).transpose()? {
             Some(Target::Path(_)) | None => File::open(path, access)?,
-            Some(target) => File::over(Target::open(&target, access)?, FileOptions::new()),
+            Some(target) => File::from_device(Target::open(&target, access)?, FileOptions::new()),
         };
         Ok(FileHandle { state: HandleState::default(), file })
     })

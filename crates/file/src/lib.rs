@@ -37,5 +37,5 @@ pub use map::mapping::{
 pub use map::refusal::Refusal;
 pub use state::buffered_handle::Advice;
 pub use state::file::File;
-pub use state::lock::FileState;
+pub use state::file_state::FileState;
 pub use state::options::{BufferedWait, FileOptions, WriteLocking};

@@ -40,7 +40,7 @@ fn reads_allocate_nothing(options: FileOptions, path: Counter) {
         ("memory in the call", Device::new(Memory::new(SIZE).unwrap()).unwrap(), QueueKind::Sync),
     ];
     for (name, device, queue) in cases {
-        let file = File::over(device, options);
+        let file = File::from_device(device, options);
         let reactor = Reactor::new(ReactorOptions::new().queue(queue)).unwrap();
         let pool = BufferPool::new(4096, BATCH as usize).unwrap();
         let mut completed = Vec::with_capacity(BATCH as usize);

@@ -52,7 +52,7 @@ impl Wake for Panics {
 fn a_panicking_waker_does_not_lose_the_results_of_others() {
     alone("a_panicking_waker_does_not_lose_the_results_of_others", || {
         let (device, gate) = gated(SIZE);
-        let file = File::over(device, FileOptions::default());
+        let file = File::from_device(device, FileOptions::default());
         assert_eq!(read(&file).0, Ok(4096));
         let waker = Waker::from(Arc::new(Panics));
         // The fast path and the slow path.
@@ -78,7 +78,7 @@ fn a_panicking_waker_does_not_lose_the_results_of_others() {
 fn a_panicking_back_end_fails_only_its_own_request() {
     alone("a_panicking_back_end_fails_only_its_own_request", || {
         let (device, gate) = gated(SIZE);
-        let file = File::over(device, FileOptions::default());
+        let file = File::from_device(device, FileOptions::default());
         assert_eq!(read(&file).0, Ok(4096));
         gate.panic_once();
         assert_eq!(read(&file).0, Err(Errno::IO));
@@ -92,7 +92,7 @@ fn losing_io_uring_fails_awaits_and_later_ones_use_another_queue() {
         let folder = tempfile::tempdir().unwrap();
         let made =
             ImageFile::create(folder.path().join("image").as_path(), SIZE, Allocation::Written);
-        let file = File::over(Device::new(made.unwrap()).unwrap(), FileOptions::default());
+        let file = File::from_device(Device::new(made.unwrap()).unwrap(), FileOptions::default());
         assert_eq!(read(&file).0, Ok(4096));
         // setup, enter, register: the same on every architecture.
         let rules = [425, 426, 427].map(|call| (call, Vec::new())).into_iter().collect();
@@ -131,7 +131,7 @@ fn child(file: &File, started: impl Future<Output = (Result<usize, Errno>, Buffe
 fn in_a_forked_child_awaits_fail_and_the_parents_complete() {
     alone("in_a_forked_child_awaits_fail_and_the_parents_complete", || {
         let (device, gate) = gated(SIZE);
-        let file = File::over(device, FileOptions::default());
+        let file = File::from_device(device, FileOptions::default());
         assert_eq!(read(&file).0, Ok(4096));
         gate.close();
         let mut started = Box::pin(file.read_at(Buffer::zeroed(4096), 0));
@@ -157,7 +157,8 @@ fn in_a_forked_child_awaits_fail_and_the_parents_complete() {
 fn a_forked_child_starts_no_background_reactor_beside_its_parents() {
     alone("a_forked_child_starts_no_background_reactor_beside_its_parents", || {
         set_background_reactors(2);
-        let file = File::over(Device::new(Memory::new(SIZE).unwrap()).unwrap(), FileOptions::new());
+        let file =
+            File::from_device(Device::new(Memory::new(SIZE).unwrap()).unwrap(), FileOptions::new());
         // The first of them serves that thread. This one, the second, has not started any.
         std::thread::scope(|scope| {
             assert_eq!(scope.spawn(|| read(&file).0).join().unwrap(), Ok(4096));

@@ -190,7 +190,7 @@ fn a_cancelled_reader_does_not_affect_others() {
 fn a_reader_does_not_wait_for_a_stuck_reactor() {
     let _alone = ALONE.lock();
     let device = Device::new(Memory::new(SIZE).unwrap()).unwrap();
-    let file = File::over(device, FileOptions::default()).buffered(&Cache::new(SIZE));
+    let file = File::from_device(device, FileOptions::default()).buffered(&Cache::new(SIZE));
     let reactor = Reactor::new(ReactorOptions::default()).unwrap();
     let (begun, has_begun) = std::sync::mpsc::channel();
     let (over, is_over) = std::sync::mpsc::channel::<()>();
@@ -288,7 +288,7 @@ fn the_switch_limits_readahead() {
     for longest in [0, 8, 32, 128] {
         slow.cache.shrink(0);
         let options = FileOptions::new().readahead(longest);
-        let file = File::over(Device::new(slow.sim.clone()).unwrap(), options);
+        let file = File::from_device(Device::new(slow.sim.clone()).unwrap(), options);
         let file = file.buffered(&slow.cache);
         let mut furthest = 0;
         for offset in (0..SIZE).step_by(4096) {
@@ -382,7 +382,7 @@ fn bytes_beyond_the_end_are_never_read() {
     let reactor = Reactor::new(ReactorOptions::default()).unwrap();
     for size in [512, 5 * 512, 4096, 9 * 512] {
         let device = Device::new(Sim::new(SimOptions::new(size))).unwrap();
-        let direct = File::over(device, FileOptions::default());
+        let direct = File::from_device(device, FileOptions::default());
         let file = direct.buffered(&Cache::new(SIZE));
         let expected = pattern(3, size as usize);
         assert!(reactor.block_on(direct.write_at(pattern(3, size as usize), 0)).0.is_ok());
@@ -410,7 +410,8 @@ fn buffered_and_direct_io_agree() {
             _ => Reactor::new(ReactorOptions::default()).unwrap(),
         };
         let lock = Arc::<FileState>::default();
-        let file = |options| File::over_with_lock(made.device.clone(), lock.clone(), options);
+        let file =
+            |options| File::from_device_with_state(made.device.clone(), lock.clone(), options);
         let direct = file(FileOptions::default());
         let cache = Cache::new(20 * FOLIO);
         // The blocking pool knows nothing of virtual time.
@@ -465,7 +466,7 @@ fn acknowledged_writes_are_visible_in_every_thread() {
     const BLOCKS: u64 = 64;
     let _alone = ALONE.lock();
     let device = Device::new(Memory::new(BLOCKS * FOLIO).unwrap()).unwrap();
-    let direct = File::over(device, FileOptions::default());
+    let direct = File::from_device(device, FileOptions::default());
     let cache = Cache::new(BLOCKS / 2 * FOLIO);
     let acknowledged: Vec<AtomicU64> = (0..BLOCKS).map(|_| AtomicU64::new(0)).collect();
     let is_over = AtomicBool::new(false);

@@ -92,7 +92,7 @@ impl Fixture {
         let options = ReactorOptions::new().queue(queue).clock(Clock::Virtual(clock.clone()));
         measure(&device, &options);
         let reactor = Reactor::new(options).unwrap();
-        let file = File::over(device, FileOptions::default());
+        let file = File::from_device(device, FileOptions::default());
         Fixture { reactor, file, clock, hang_us, heard }
     }
 

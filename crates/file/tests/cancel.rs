@@ -291,10 +291,10 @@ fn operations_end_once_under_ten_thousand_cancels() {
     let device = Device::new(Null::new(SIZE)).unwrap();
     let queue = QueueKind::Ring;
     let reactor = Reactor::new(ReactorOptions::new().queue(queue)).unwrap();
-    let file = File::over(device.clone(), FileOptions::default());
+    let file = File::from_device(device.clone(), FileOptions::default());
     ten_thousand_cancels("null", &reactor, &file, 23);
     let options = FileOptions::new().write_lock(WriteLocking::Exclusive);
-    ten_thousand_cancels("null, locked", &reactor, &File::over(device, options), 24);
+    ten_thousand_cancels("null, locked", &reactor, &File::from_device(device, options), 24);
 }
 
 #[test]

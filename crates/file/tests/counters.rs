@@ -33,14 +33,14 @@ const READ_PATHS: [Counter; 9] = [
 ];
 
 fn null() -> File {
-    File::over(Device::new(Null::new(SIZE)).unwrap(), FileOptions::default())
+    File::from_device(Device::new(Null::new(SIZE)).unwrap(), FileOptions::default())
 }
 
 fn image() -> File {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("image");
     let made = ImageFile::create(&path, SIZE, Allocation::Written).unwrap();
-    File::over(Device::new(made).unwrap(), FileOptions::default())
+    File::from_device(Device::new(made).unwrap(), FileOptions::default())
 }
 
 fn ring(change: impl FnOnce(&mut ReactorOptions)) -> Reactor {
@@ -183,7 +183,7 @@ fn exclusive_write_lock_is_taken_by_all_writers() {
     const WRITES: u64 = 100;
     let device = image().device().clone();
     let options = FileOptions::new().write_lock(WriteLocking::Exclusive);
-    let file = File::over(device, options);
+    let file = File::from_device(device, options);
     std::thread::scope(|scope| {
         for thread in 0..2 {
             let file = file.clone();
@@ -246,7 +246,8 @@ impl Map for Scattered {
 fn each_refusal_is_counted_by_its_reason() {
     let sim = Sim::new(SimOptions::new(SIZE));
     let plain = file_over(&sim);
-    let switched_off = File::over(plain.device().clone(), FileOptions::new().simple_read(false));
+    let switched_off =
+        File::from_device(plain.device().clone(), FileOptions::new().simple_read(false));
     let scattered = File::with_map(
         plain.device().clone(),
         Scattered,

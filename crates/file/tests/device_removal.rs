@@ -108,7 +108,7 @@ fn multi_step_operations_end_once_when_their_device_goes() {
         let sim = slow(&clock, Duration::from_millis(1));
         let write_lock = [WriteLocking::Shared, WriteLocking::Exclusive][steps % 2];
         let options = FileOptions::new().write_lock(write_lock);
-        let file = File::over(Device::new(sim).unwrap(), options);
+        let file = File::from_device(Device::new(sim).unwrap(), options);
         const COUNT: u64 = 16;
         for token in 0..COUNT {
             let buffer = pattern(token, 20_000);
@@ -252,7 +252,7 @@ fn a_queue_with_a_reused_descriptor_wakes_its_reactor() {
     for round in 0..5 {
         let memory = Memory::new(SIZE).unwrap();
         let device = Device::new(EndsInSleep { memory, sleeps: total(Counter::Sleeps) }).unwrap();
-        let file = File::over(device, FileOptions::default());
+        let file = File::from_device(device, FileOptions::default());
         reactor.read_at(&file, Buffer::zeroed(4096), 0, Token::new(round)).unwrap();
         assert_eq!(reap(&reactor, 1)[0].result(), Ok(4096), "round {round}");
         drop(file);

@@ -102,7 +102,7 @@ fn a_child_gets_errors_and_its_parent_is_unharmed() {
     for queue in [QueueKind::Ring, QueueKind::Threads, QueueKind::Aio, QueueKind::Sync] {
         let path = folder.path().join(queue.name());
         let made = ImageFile::create(&path, SIZE, Allocation::Written).unwrap();
-        let file = File::over(Device::new(made).unwrap(), FileOptions::default());
+        let file = File::from_device(Device::new(made).unwrap(), FileOptions::default());
         let reactor = Reactor::new(ReactorOptions::new().queue(queue)).unwrap();
         let mut nine = Buffer::zeroed(65536);
         nine.fill(9);

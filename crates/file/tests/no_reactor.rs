@@ -44,7 +44,7 @@ fn block_on<F: Future>(future: F) -> F::Output {
 }
 
 fn memory() -> File {
-    File::over(Device::new(Memory::new(1 << 20).unwrap()).unwrap(), FileOptions::default())
+    File::from_device(Device::new(Memory::new(1 << 20).unwrap()).unwrap(), FileOptions::default())
 }
 
 #[test]

@@ -28,7 +28,7 @@ fn read_batches(traced: &str) {
     let [path, queue, batches] = words[..] else { panic!("{traced}") };
     let queue: QueueKind = queue.parse().unwrap();
     let device = Device::open(Path::new(path), Access::Read).unwrap();
-    let file = File::over(device, FileOptions::default());
+    let file = File::from_device(device, FileOptions::default());
     let reactor = Reactor::new(ReactorOptions::new().queue(queue)).unwrap();
     let pool = BufferPool::new(4096, BATCH as usize).unwrap();
     let mut completed = Vec::new();

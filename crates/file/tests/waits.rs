@@ -133,13 +133,13 @@ fn the_switches_of_a_file_turn_calls_off() {
     let folder = tempfile::tempdir().unwrap();
     let device = image(folder.path()).device().clone();
     let options = FileOptions::default().simple_read(false);
-    let file = File::over(device.clone(), options);
+    let file = File::from_device(device.clone(), options);
     let made = counted(|| {
         assert_eq!(file.read_at(Buffer::zeroed(4096), 0).wait().0, Ok(4096));
     });
     assert_eq!(made, (0, 1));
     let options = FileOptions::default().write_lock(WriteLocking::Exclusive);
-    let file = File::over(device, options);
+    let file = File::from_device(device, options);
     let made = counted(|| {
         assert_eq!(file.write_at(pattern(1, 4096), 0).wait().0, Ok(4096));
     });

@@ -29,7 +29,7 @@ const SIZE: u64 = 64 << 20;
 const RUN: Duration = Duration::from_millis(200);
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let over = |device| File::over(device, FileOptions::new());
+    let over = |device| File::from_device(device, FileOptions::new());
     let mut targets = vec![
         ("null", over(Device::new(Null::new(SIZE))?)),
         ("memory", over(Device::new(Memory::new(SIZE)?)?)),

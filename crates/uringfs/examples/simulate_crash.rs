@@ -17,7 +17,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let seed = std::env::args().nth(1).map_or(Ok(7), |seed| seed.parse())?;
     let reactor = Reactor::new(ReactorOptions::default())?;
     let sim = Sim::new(SimOptions::new(1 << 20).seed(seed));
-    let file = File::over(Device::new(sim.clone())?, FileOptions::default());
+    let file = File::from_device(Device::new(sim.clone())?, FileOptions::default());
 
     // The number of events when each step was complete.
     let mut steps = vec![(0, "nothing yet")];
@@ -38,7 +38,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let plan = CrashPlan { exhaustive_up_to: 4, samples: 8, seed };
     let mut states: BTreeMap<u64, BTreeMap<String, u32>> = BTreeMap::new();
     for image in sim.crash_images(plan) {
-        let found = File::over(Device::new(image.sim)?, FileOptions::default());
+        let found = File::from_device(Device::new(image.sim)?, FileOptions::default());
         let state = reactor.block_on(async {
             Ok::<_, Errno>(format!("{} {}", block(&found, 0).await?, block(&found, 1).await?))
         })?;

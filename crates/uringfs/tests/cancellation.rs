@@ -19,7 +19,7 @@ fn slow_device() -> (Sim, File, Reactor) {
     let clock = Clock::Virtual(VirtualClock::default());
     let options = SimOptions::new(SIZE).latency(LATENCY..=LATENCY).clock(clock.clone());
     let sim = Sim::new(options);
-    let file = File::over(Device::new(sim.clone()).unwrap(), FileOptions::default());
+    let file = File::from_device(Device::new(sim.clone()).unwrap(), FileOptions::default());
     let reactor = Reactor::new(ReactorOptions::default().clock(clock)).unwrap();
     // Futures that are polled outside of it are its own from now on.
     reactor.turn().unwrap();

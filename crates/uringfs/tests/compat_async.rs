@@ -249,7 +249,7 @@ fn futures_copy_on_a_reactor() {
 #[tokio::test]
 async fn an_accepted_write_that_fails_is_reported_once() {
     let sim = Sim::new(SimOptions::new(SIZE));
-    let file = File::over(Device::new(sim.clone()).unwrap(), FileOptions::default());
+    let file = File::from_device(Device::new(sim.clone()).unwrap(), FileOptions::default());
     let mut file = AsyncFile::new(file);
     AsyncWriteExt::write_all(&mut file, b"good").await.unwrap();
     AsyncWriteExt::flush(&mut file).await.unwrap();
@@ -289,7 +289,7 @@ fn slow_file() -> (File, Reactor) {
     let clock = Clock::Virtual(VirtualClock::default());
     let latency = Duration::from_micros(100);
     let options = SimOptions::new(SIZE).latency(latency..=latency).clock(clock.clone());
-    let file = File::over(Device::new(Sim::new(options)).unwrap(), FileOptions::default());
+    let file = File::from_device(Device::new(Sim::new(options)).unwrap(), FileOptions::default());
     let reactor = Reactor::new(ReactorOptions::default().clock(clock)).unwrap();
     // Futures that are polled outside of it are its own from now on.
     reactor.turn().unwrap();

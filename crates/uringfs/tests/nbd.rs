@@ -72,7 +72,8 @@ fn reactors_in_several_threads_use_one_export() {
         let socket = tempfile::tempdir().unwrap();
         let server = NbdServer::start(socket.path(), &command);
         let target: Target = server.target("").to_string().parse().unwrap();
-        let file = File::over(target.open(Access::ReadWrite).unwrap(), FileOptions::default());
+        let file =
+            File::from_device(target.open(Access::ReadWrite).unwrap(), FileOptions::default());
         let barrier = Barrier::new(3);
         thread::scope(|scope| {
             for thread in 0..3u64 {
@@ -112,7 +113,7 @@ fn reactors_in_several_threads_use_one_export() {
 fn a_foreign_loop_waits_for_an_export() {
     let folder = tempfile::tempdir().unwrap();
     let server = NbdServer::start(folder.path(), "nbdkit -f --filter=delay memory 1M rdelay=5ms");
-    let file = File::over(device(&server.target("")), FileOptions::default());
+    let file = File::from_device(device(&server.target("")), FileOptions::default());
     let reactor = Reactor::new(ReactorOptions::default()).unwrap();
     let descriptor = reactor.fd().unwrap();
     for number in 0..20 {
@@ -137,7 +138,7 @@ fn a_reactor_with_an_idle_export_sleeps() {
     let folder = tempfile::tempdir().unwrap();
     let disk = CachedDisk::new(1 << 20);
     let peer = cached_disk(folder.path(), &disk, Offer::new(1 << 20, ALL_FLAGS), vec![]);
-    let file = File::over(device(&peer.target()), FileOptions::default());
+    let file = File::from_device(device(&peer.target()), FileOptions::default());
     let reactor = Reactor::new(ReactorOptions::default()).unwrap();
     let read = |reactor: &Reactor| {
         let (read, _) = reactor.block_on(file.read_at(Buffer::zeroed(4096), 0));

@@ -94,7 +94,7 @@ fn a_pool_thread_without_descriptors_returns_the_error_and_tries_again() {
         uringfs::create_image(&path, 1 << 20).unwrap();
         let options = FileOptions::new().buffered_wait(BufferedWait::Thread);
         let device = Device::open(&path, Access::Read).unwrap();
-        let file = File::over(device, options).buffered(&Cache::new(1 << 20));
+        let file = File::from_device(device, options).buffered(&Cache::new(1 << 20));
         let reactor = Reactor::new(ReactorOptions::default()).unwrap();
         let read = |offset| reactor.block_on(file.read_at(Buffer::zeroed(4096), offset)).0;
         let held = exhaust_but(0);

@@ -28,7 +28,7 @@ fn image(folder: &Path) -> File {
 }
 
 fn memory() -> File {
-    File::over(Device::new(Memory::new(SIZE).unwrap()).unwrap(), FileOptions::default())
+    File::from_device(Device::new(Memory::new(SIZE).unwrap()).unwrap(), FileOptions::default())
 }
 
 /// Writes and reads by token and by await, with aligned and unaligned ranges.

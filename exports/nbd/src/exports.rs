@@ -192,7 +192,7 @@ impl Drop for ConnectedGuard {
 /// use uringfs_nbd::{Export, Exports};
 ///
 /// # fn main() -> std::io::Result<()> {
-/// let file = File::over(Device::new(Memory::new(1 << 20)?)?, FileOptions::new());
+/// let file = File::from_device(Device::new(Memory::new(1 << 20)?)?, FileOptions::new());
 /// let exports = Exports::new();
 /// exports.add(Export::new("disk", file.clone()).description("one MiB"))?;
 /// assert_eq!(exports.add(Export::new("disk", file)), Err(Errno::EXIST));

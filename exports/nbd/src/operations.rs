@@ -111,15 +111,10 @@ pub(crate) fn extents(file: &File, offset: u64, length: u64, max: usize) -> Vec<
     let end = offset + length;
     let (mut at, mut extents) = (offset, Vec::new());
     while at < end && extents.len() < max.min(MAX_EXTENTS) {
-        let data = match file.seek_data(at) {
-            Ok(data) => data.min(end),
-            // Beyond the end of the data is a hole.
-            Err(Errno::NXIO) => end,
-            Err(_) => at,
-        };
+        let data = file.find_data(at..end).unwrap_or(end);
         let (until, flags) = match data > at {
             true => (data, extent_flags::HOLE | extent_flags::ZERO),
-            false => (file.seek_hole(at).unwrap_or(end).min(end), 0),
+            false => (file.find_hole(at..end).unwrap_or(end), 0),
         };
         // A file that changes meanwhile has no state here.
         if until <= at {

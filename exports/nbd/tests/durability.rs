@@ -78,7 +78,7 @@ fn changes_with_fua_are_durable() {
 fn errors_of_the_device_reach_the_client() {
     let sim = Sim::new(SimOptions::new(1 << 20));
     let device = Device::new(sim.clone()).unwrap();
-    let served = Served::new(File::over(device, FileOptions::new()));
+    let served = Served::new(File::from_device(device, FileOptions::new()));
     let mut stream = begin(&served, "disk");
     let read_512 = Request::new(Command::READ, 0, 1, 0, 512);
     sim.inject(Rule::new(None, When::From(1), Fault::Error(Errno::IO)));

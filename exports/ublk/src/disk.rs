@@ -195,7 +195,7 @@ mod tests {
 
     #[test]
     fn the_number_of_queues_has_bounds() {
-        let disk = Disk::new(File::over(memory(1 << 20), FileOptions::new()));
+        let disk = Disk::new(File::from_device(memory(1 << 20), FileOptions::new()));
         assert_eq!(disk.clone().queues(0).queues, 1);
         assert_eq!(disk.queues(70_000).queues, 64);
     }

@@ -118,7 +118,7 @@ mod tests {
     impl Fixture {
         fn on_device() -> Fixture {
             let device = Device::new(Memory::new(SIZE).unwrap()).unwrap();
-            let file = File::over(device, FileOptions::new());
+            let file = File::from_device(device, FileOptions::new());
             Fixture::new(ServedFile::new(file, false, true), None)
         }
 

@@ -95,7 +95,7 @@ mod tests {
     #[test]
     fn requests_are_counted_by_kind_with_their_bytes() {
         let device = Device::new(Memory::new(1 << 20).unwrap()).unwrap();
-        let file = File::over(device, FileOptions::new());
+        let file = File::from_device(device, FileOptions::new());
         // A sparse file in place of the channel.
         let channel = Arc::new(tempfile::tempfile().unwrap().into());
         let queue = Queue {

@@ -164,7 +164,11 @@ mod tests {
             depth: 4,
             channel: Arc::new(channel.into()),
             copied_by: CopiedBy::Server,
-            file: Arc::new(ServedFile::new(File::over(device, FileOptions::new()), false, false)),
+            file: Arc::new(ServedFile::new(
+                File::from_device(device, FileOptions::new()),
+                false,
+                false,
+            )),
             bounds: Bounds { capacity: 1 << 20, max_io_bytes: 65536, read_only: false },
             counters: Arc::new([RequestCounters::default()]),
         };

@@ -194,7 +194,7 @@ fn the_configuration_says_what_the_disk_is() {
 fn a_write_is_durable_as_the_guest_has_agreed() {
     let device = || {
         let sim = Sim::new(SimOptions::new(1 << 20));
-        (sim.clone(), File::over(Device::new(sim).unwrap(), FileOptions::default()))
+        (sim.clone(), File::from_device(Device::new(sim).unwrap(), FileOptions::default()))
     };
     let serve = |file| Server::of_file(tempfile::tempdir().unwrap(), file, |disk| disk);
     // With a write-back cache a flush makes it durable.

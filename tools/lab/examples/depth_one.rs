@@ -62,7 +62,7 @@ fn main() -> Result<()> {
     let [ring, auto] = [QueueKind::Ring, QueueKind::Auto]
         .map(|queue| Reactor::new(ReactorOptions::new().queue(queue)));
     let (ring, auto) = (ring?, auto?);
-    let (file, pool) = (File::over(device, Default::default()), BufferPool::new(BLOCK, 6)?);
+    let (file, pool) = (File::from_device(device, Default::default()), BufferPool::new(BLOCK, 6)?);
     let (mut rings, mut memory) = ([bare_ring(target)?, bare_ring(target)?], Buffer::zeroed(BLOCK));
     let [inlined, called] = &mut rings;
     let mut buffers = [(); 6].map(|()| pool.get());

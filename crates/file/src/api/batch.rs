@@ -46,7 +46,7 @@ use crate::state::file::File;
 /// const BLOCKS: u64 = 256;
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let device = Device::new(Memory::new(BLOCKS * 4096)?)?;
-/// # let file = File::over(device, FileOptions::new());
+/// # let file = File::from_device(device, FileOptions::new());
 /// let reactor = Reactor::new(ReactorOptions::new())?;
 /// let pool = BufferPool::new(4096, 32)?;
 /// let mut batch = Batch::new(&reactor, std::iter::from_fn(|| pool.get()))?;

@@ -45,7 +45,7 @@ impl File {
 /// use uringfs::file::FileOptions;
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let file = File::over(Device::new(Memory::new(1 << 20)?)?, FileOptions::new());
+/// let file = File::from_device(Device::new(Memory::new(1 << 20)?)?, FileOptions::new());
 /// file.write_all_at("all of it", 4096).wait().0?;
 /// let (read, bytes) = file.read_exact_at(vec![0; 9], 4096).wait();
 /// read?;

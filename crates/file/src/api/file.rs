@@ -13,7 +13,7 @@ use crate::map::file_map::{DeviceMap, FileMap};
 use crate::map::mapping::{Map, Mapping, MappingState, ResizableMap};
 use crate::state::buffered_handle::BufferedHandleState;
 use crate::state::file::File;
-use crate::state::lock::FileState;
+use crate::state::file_state::FileState;
 use crate::state::options::FileOptions;
 use crate::writeback::flusher::start_flusher;
 
@@ -25,17 +25,21 @@ impl File {
     /// open; until a handle for writing is closed, this process opens no volume there.
     pub fn open(path: impl AsRef<Path>, access: Access) -> io::Result<File> {
         let device = Device::open_raw(path.as_ref(), access)?;
-        Ok(File::over(device, FileOptions::default()))
+        Ok(File::from_device(device, FileOptions::default()))
     }
 
     /// A whole device as one file. It grows with the device, when [`Device::refresh_size`] or a server of disks notices
     /// that; it never gets shorter.
-    pub fn over(device: Device, options: FileOptions) -> File {
-        File::over_with_lock(device, Arc::default(), options)
+    pub fn from_device(device: Device, options: FileOptions) -> File {
+        File::from_device_with_state(device, Arc::default(), options)
     }
 
-    /// As [`Self::over`], for several files over one device that share their state.
-    pub fn over_with_lock(device: Device, state: Arc<FileState>, options: FileOptions) -> File {
+    /// As [`Self::from_device`], for several files over one device that share their state.
+    pub fn from_device_with_state(
+        device: Device,
+        state: Arc<FileState>,
+        options: FileOptions,
+    ) -> File {
         let map = FileMap::Device(DeviceMap::new(&device));
         File::new(device, map, state, options)
     }
@@ -101,20 +105,7 @@ impl File {
     /// # Errors
     /// ENXIO at or beyond the end of the file, and when there is no more data.
     pub fn seek_data(&self, offset: u64) -> Result<u64, Errno> {
-        let size = self.len();
-        let mut at = offset;
-        let dirty = if offset < size { self.handle.state.dirty().next_dirty(offset) } else { None };
-        while at < size {
-            let Mapping { length, state } = self.handle.map.map(at);
-            if matches!(state, MappingState::Written(_)) {
-                return Ok(dirty.map_or(at, |dirty| at.min(dirty)));
-            }
-            if length == 0 {
-                break;
-            }
-            at = at.saturating_add(length);
-        }
-        dirty.ok_or(Errno::NXIO)
+        self.find_data(offset..self.len()).ok_or(Errno::NXIO)
     }
 
     /// Offset of the next hole at or after `offset` (`SEEK_HOLE`): the end of the file if there is none before.
@@ -129,8 +120,27 @@ impl File {
         Ok(self.find_hole(offset..size).unwrap_or(size))
     }
 
-    /// The first hole in a range, which is inside the file.
-    pub(crate) fn find_hole(&self, range: Range<u64>) -> Option<u64> {
+    /// The first data in a range, which is inside the file. Looks at no more than the range.
+    #[doc(hidden)]
+    pub fn find_data(&self, range: Range<u64>) -> Option<u64> {
+        let mut at = range.start;
+        let dirty = self.handle.state.dirty().next_dirty(at).filter(|dirty| *dirty < range.end);
+        while at < range.end {
+            let Mapping { length, state } = self.handle.map.map(at);
+            if matches!(state, MappingState::Written(_)) {
+                return Some(dirty.map_or(at, |dirty| at.min(dirty)));
+            }
+            if length == 0 {
+                break;
+            }
+            at = at.saturating_add(length);
+        }
+        dirty
+    }
+
+    /// The first hole in a range, which is inside the file. Looks at no more than the range.
+    #[doc(hidden)]
+    pub fn find_hole(&self, range: Range<u64>) -> Option<u64> {
         let mut at = range.start;
         while at < range.end {
             let Mapping { length, state } = self.handle.map.map(at);

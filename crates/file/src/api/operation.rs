@@ -20,7 +20,7 @@ use crate::direct::fallocate::{FallocateMode, FallocateSize};
 use crate::map::mapping::SyncScope;
 use crate::state::buffered_handle::Advice;
 use crate::state::file::File;
-use crate::state::lock::FileState;
+use crate::state::file_state::FileState;
 
 /// An operation of a file that has not started: await it, or pass it to [`Tokens::start`](crate::Tokens::start). `R` is its output.
 ///
@@ -216,7 +216,7 @@ impl File {
     /// use uringfs::File;
     ///
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let file = File::over(Device::new(Memory::new(1 << 20)?)?, FileOptions::new());
+    /// let file = File::from_device(Device::new(Memory::new(1 << 20)?)?, FileOptions::new());
     /// let file = file.buffered(&Cache::of_process());
     /// file.advise(Advice::Random, 0, file.len()).wait()?;
     /// file.advise(Advice::WillNeed, 0, 65536).wait()?;

@@ -21,7 +21,7 @@ use crate::state::file::File;
 /// use uringfs::device::backend::memory::Memory;
 /// use uringfs::file::{FileOptions, UncommittedChanges};
 ///
-/// let file = File::over(Device::new(Memory::new(1 << 20)?)?, FileOptions::new());
+/// let file = File::from_device(Device::new(Memory::new(1 << 20)?)?, FileOptions::new());
 /// let changes = UncommittedChanges::default();
 /// // A whole device has its blocks where they are.
 /// assert!(changes.begin_write(&file, 0, 4096).is_none());
@@ -119,7 +119,7 @@ mod tests {
     const SIZE: u64 = 1 << 20;
 
     fn on(backend: impl Backend) -> File {
-        File::over(Device::new(backend).unwrap(), FileOptions::new())
+        File::from_device(Device::new(backend).unwrap(), FileOptions::new())
     }
 
     #[test]

@@ -20,7 +20,7 @@ use crate::state::delayed_allocation::DelayedFolios;
 use crate::state::dirty::DirtyFile;
 use crate::state::file::{File, FileHandle};
 use crate::state::file_cache::{FileCache, folios_around};
-use crate::state::lock::{LockMode, RangeGuard};
+use crate::state::file_state::{LockMode, RangeGuard};
 use crate::state::readahead::ReadaheadWindow;
 use crate::writeback::flusher::{Flusher, run_flusher, start_flusher};
 

@@ -28,7 +28,7 @@ use crate::map::mapping::{
     AllocOutcome, MappingState, SpaceReservation, TruncateGeneration, WriteKind, WriteOrigin,
 };
 use crate::state::file::FileHandle;
-use crate::state::lock::{Exclusion, LockMode, PartialBlock, RangeGuard};
+use crate::state::file_state::{Exclusion, LockMode, PartialBlock, RangeGuard};
 use crate::writeback::runs::lock_and_write_back;
 
 /// State that a write holds while it moves its bytes.

@@ -424,7 +424,7 @@ mod tests {
 
     fn one_file() -> File {
         let device = Device::new(Memory::new(1 << 20).unwrap()).unwrap();
-        File::over(device, FileOptions::default())
+        File::from_device(device, FileOptions::default())
     }
 
     /// One dirty folio in a cache, of this truncate generation.

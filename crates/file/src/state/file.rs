@@ -14,7 +14,7 @@ use crate::map::file_map::FileMap;
 use crate::state::buffered_handle::BufferedHandleState;
 use crate::state::dirty::DirtyFile;
 use crate::state::file_cache::FileCache;
-use crate::state::lock::FileState;
+use crate::state::file_state::FileState;
 use crate::state::options::{BufferedWait, FileOptions, WriteLocking};
 
 /// Longest transfer of the fast path in bytes, unless the device's block is larger: the usual block of a file
@@ -39,7 +39,7 @@ const MAX_FAST_PATH_BYTES: u32 = 4096;
 /// use uringfs::{Buffer, File, Reactor, ReactorOptions};
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let file = File::over(Device::new(Memory::new(1 << 20)?)?, FileOptions::new());
+/// let file = File::from_device(Device::new(Memory::new(1 << 20)?)?, FileOptions::new());
 /// // A thread without a reactor blocks.
 /// let (written, buffer) = file.write_at(Buffer::copy_of(b"hello"), 4096).wait();
 /// assert_eq!(written?, 5);

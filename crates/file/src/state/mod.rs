@@ -6,6 +6,6 @@ pub(crate) mod delayed_allocation;
 pub(crate) mod dirty;
 pub(crate) mod file;
 pub(crate) mod file_cache;
-pub(crate) mod lock;
+pub(crate) mod file_state;
 pub(crate) mod options;
 pub(crate) mod readahead;

@@ -13,7 +13,7 @@ use uringfs_reactor::{Operation, Requester, background_reactor};
 
 use crate::state::file::File;
 use crate::state::file_cache::FileCache;
-use crate::state::lock::FileState;
+use crate::state::file_state::FileState;
 use crate::writeback::runs::write_back;
 
 /// Longest time between two passes; each writes all dirty folios.

@@ -17,7 +17,7 @@ use crate::map::mapping::{WriteKind, WriteOrigin};
 use crate::state::dirty::{WritebackOutcome, WritebackRun};
 use crate::state::file::{File, FileHandle};
 use crate::state::file_cache::{FileCache, bytes_of, folios_around};
-use crate::state::lock::{LockMode, RangeGuard};
+use crate::state::file_state::{LockMode, RangeGuard};
 
 /// Folios of one run at most.
 const MAX_RUN_FOLIOS: u64 = 2048;

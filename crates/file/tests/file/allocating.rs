@@ -18,7 +18,7 @@ const FOREIGN: u8 = 0xee;
 fn growing() -> (Reactor, File) {
     let device = Device::new(Sim::new(SimOptions::new(BLOCK * BLOCKS).block_size(512))).unwrap();
     let reactor = Reactor::new(ReactorOptions::default()).unwrap();
-    let whole = File::over(device.clone(), FileOptions::default());
+    let whole = File::from_device(device.clone(), FileOptions::default());
     let mut foreign = Buffer::zeroed((BLOCK * BLOCKS) as usize);
     foreign.fill(FOREIGN);
     assert!(reactor.block_on(whole.write_at(foreign, 0)).0.is_ok());

@@ -33,11 +33,11 @@ fn numbered(folder: &Path) -> File {
     let bytes: Vec<u8> = (0..BLOCKS).flat_map(|block| [block as u8; 4096]).collect();
     let path = folder.join("numbered");
     std::fs::write(&path, bytes).unwrap();
-    File::over(Device::open(&path, Access::ReadWrite).unwrap(), FileOptions::default())
+    File::from_device(Device::open(&path, Access::ReadWrite).unwrap(), FileOptions::default())
 }
 
 fn null() -> File {
-    File::over(Device::new(Null::new(SIZE)).unwrap(), FileOptions::default())
+    File::from_device(Device::new(Null::new(SIZE)).unwrap(), FileOptions::default())
 }
 
 fn reactor(queue: QueueKind) -> Reactor {
@@ -663,7 +663,7 @@ fn random_batches_agree_with_a_model() {
     for (back_end, length) in back_ends.into_iter().flat_map(|one| [(one, 4096), (one, 12_288)]) {
         let clock = VirtualClock::default();
         let made = back_end.make(folder.path(), SIZE, &clock);
-        let file = File::over_with_lock(
+        let file = File::from_device_with_state(
             made.device.clone(),
             Arc::<FileState>::default(),
             FileOptions::default(),

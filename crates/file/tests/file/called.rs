@@ -40,7 +40,7 @@ impl Backend for Called {
 }
 
 fn called(sim: &Sim) -> File {
-    File::over(Device::new(Called(sim.clone())).unwrap(), FileOptions::default())
+    File::from_device(Device::new(Called(sim.clone())).unwrap(), FileOptions::default())
 }
 
 fn sim() -> Sim {

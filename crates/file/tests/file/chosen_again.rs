@@ -76,7 +76,7 @@ fn paced(times: &Arc<ReadTimes>) -> (Reactor, File) {
         creator: thread::current().id(),
         times: times.clone(),
     };
-    let file = File::over(Device::new(backend).unwrap(), FileOptions::default());
+    let file = File::from_device(Device::new(backend).unwrap(), FileOptions::default());
     (Reactor::new(ReactorOptions::new().clock(Clock::Virtual(clock))).unwrap(), file)
 }
 

@@ -15,7 +15,7 @@ use uringfs_reactor::{Counter, Reactor, ReactorOptions, Token};
 const BLOCKS: u64 = 256;
 
 fn null_file() -> File {
-    File::over(Device::new(Null::new(BLOCKS * 4096)).unwrap(), FileOptions::default())
+    File::from_device(Device::new(Null::new(BLOCKS * 4096)).unwrap(), FileOptions::default())
 }
 
 fn reactor(queue: QueueKind) -> Reactor {
@@ -105,7 +105,7 @@ fn errors_and_short_transfers_are_completed() {
     let sim = Sim::new(SimOptions::new(1 << 20).seed(7));
     sim.inject(Rule::new(None, When::OneIn(3), Fault::Error(Errno::IO)));
     sim.inject(Rule::new(None, When::OneIn(5), Fault::Short));
-    let file = File::over(Device::new(sim).unwrap(), FileOptions::default());
+    let file = File::from_device(Device::new(sim).unwrap(), FileOptions::default());
     let reactor = Reactor::new(ReactorOptions::new()).unwrap();
     let (mut good, mut failed) = (0, 0);
     (0..300).for_each(|number| read(&reactor, &file, Buffer::zeroed(4096), number));

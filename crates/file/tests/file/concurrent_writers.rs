@@ -51,7 +51,7 @@ fn discard(offset: u64, length: u64) -> Job {
 fn at_once(name: &str, back_end: BackEnd, jobs: Vec<Job>, check: impl Fn(&[u8], u8, &str)) {
     let folder = tempfile::tempdir().unwrap();
     let made = back_end.make(folder.path(), SIZE, &VirtualClock::default());
-    let file = File::over(made.device.clone(), FileOptions::default());
+    let file = File::from_device(made.device.clone(), FileOptions::default());
     let rounds = scaled(150);
     let gate = Barrier::new(jobs.len() + 1);
     std::thread::scope(|scope| {
@@ -160,7 +160,7 @@ fn writers_of_disjoint_bytes_undo_nothing() {
         println!("{back_end:?}: seed {seed}");
         let folder = tempfile::tempdir().unwrap();
         let made = back_end.make(folder.path(), SIZE, &VirtualClock::default());
-        let file = File::over(made.device.clone(), FileOptions::default());
+        let file = File::from_device(made.device.clone(), FileOptions::default());
         std::thread::scope(|scope| {
             for writer in 0..WRITERS {
                 let file = file.clone();

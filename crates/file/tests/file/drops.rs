@@ -184,7 +184,7 @@ fn drop_under_load(back_end: BackEnd, queue: QueueKind, completion: CompletionMo
     let folder = tempfile::tempdir().unwrap();
     let clock = VirtualClock::default();
     let made = back_end.make(folder.path(), SIZE, &clock);
-    let file = File::over(made.device.clone(), FileOptions::default());
+    let file = File::from_device(made.device.clone(), FileOptions::default());
     let options =
         || ReactorOptions::new().queue(queue).completion(completion).clock(back_end.clock(&clock));
     const SPAN: u64 = 8192;

@@ -19,7 +19,7 @@ fn short_transfers_are_continued() {
     let clock = VirtualClock::default();
     let reactor = reactor_by(&clock);
     let made = BackEnd::ShakySim.make(tempfile::tempdir().unwrap().path(), SIZE, &clock);
-    let file = File::over(made.device, FileOptions::default());
+    let file = File::from_device(made.device, FileOptions::default());
     reactor.block_on(async {
         for round in 0..10 {
             let (written, buffer) = file.write_all_at(pattern(round, 20_000), 700 * round).await;
@@ -37,7 +37,7 @@ fn the_end_of_the_file_is_an_error_with_what_there_is() {
     let clock = VirtualClock::default();
     let reactor = reactor_by(&clock);
     let made = BackEnd::Memory.make(tempfile::tempdir().unwrap().path(), SIZE, &clock);
-    let file = File::over(made.device, FileOptions::default());
+    let file = File::from_device(made.device, FileOptions::default());
     reactor.block_on(async {
         let (written, buffer) = file.write_all_at(pattern(1, 5000), SIZE - 3000).await;
         assert_eq!(written.unwrap_err().kind(), ErrorKind::StorageFull);
@@ -54,7 +54,7 @@ fn the_end_of_the_file_is_an_error_with_what_there_is() {
 #[test]
 fn a_thread_can_wait_for_all_of_it() {
     let memory = BackEnd::Memory.make(tempfile::tempdir().unwrap().path(), SIZE, &<_>::default());
-    let file = File::over(memory.device, FileOptions::default());
+    let file = File::from_device(memory.device, FileOptions::default());
     let (written, bytes) = file.write_all_at(vec![5; 20_000], 333).wait();
     written.unwrap();
     let (read, bytes) = file.read_exact_at(bytes, 333).wait();
@@ -70,7 +70,7 @@ fn slow_file(clock: &VirtualClock) -> File {
     let latency = Duration::from_micros(100);
     let options = SimOptions::new(SIZE).latency(latency..=latency).max_transfer(8 << 10);
     let sim = Sim::new(options.clock(Clock::Virtual(clock.clone())));
-    File::over(Device::new(sim).unwrap(), FileOptions::default())
+    File::from_device(Device::new(sim).unwrap(), FileOptions::default())
 }
 
 #[test]

@@ -19,7 +19,7 @@ use crate::harness::{reactor_by, reap};
 fn an_operation_refused_by_a_full_queue_gets_its_turn() {
     let options = ReactorOptions::new().queue(QueueKind::Ring).depth(4);
     let reactor = Reactor::new(options).unwrap();
-    let file = File::over(Device::new(Null::new(1 << 20)).unwrap(), FileOptions::default());
+    let file = File::from_device(Device::new(Null::new(1 << 20)).unwrap(), FileOptions::default());
     let pieces = Token::new(1);
     let fill = || while reactor.read_at(&file, Buffer::zeroed(4096), 0, Token::new(0)).is_ok() {};
     fill();
@@ -41,7 +41,7 @@ fn a_read_that_ended_at_once_blocks_no_quiescence() {
     for queue in [QueueKind::Sync, QueueKind::Threads] {
         let reactor = Reactor::new(ReactorOptions::new().queue(queue)).unwrap();
         let device = Device::new(Memory::new(1 << 20).unwrap()).unwrap();
-        let file = File::over(device, FileOptions::default());
+        let file = File::from_device(device, FileOptions::default());
         // Beyond the end: it ends in this call, and no reap follows.
         reactor.read_at(&file, Buffer::zeroed(4096), 1 << 20, Token::new(0)).unwrap();
         let domain = quiescence(file.device().index());
@@ -66,7 +66,7 @@ fn a_task_that_wakes_itself_does_not_starve_requests() {
         let file = tempfile::NamedTempFile::new().unwrap();
         file.as_file().set_len(1 << 20).unwrap();
         let device = Device::open(file.path(), Access::ReadWrite).unwrap();
-        let file = File::over(device, FileOptions::default());
+        let file = File::from_device(device, FileOptions::default());
         let read = || {
             let (is_read, read) =
                 (Rc::new(Cell::new(false)), file.read_at(Buffer::zeroed(4096), 0));
@@ -93,7 +93,7 @@ fn a_task_that_wakes_itself_does_not_starve_requests() {
 #[test]
 fn excluding_overwriters_times_out_on_a_stuck_reactor() {
     let device = Device::new(Memory::new(1 << 20).unwrap()).unwrap();
-    let file = File::over(device, FileOptions::default());
+    let file = File::from_device(device, FileOptions::default());
     let (late, own) = (reactor_by(&VirtualClock::default()), reactor_by(&VirtualClock::default()));
     late.read_at(&file, Buffer::zeroed(4096), 0, Token::new(1)).unwrap();
     late.submit().unwrap();

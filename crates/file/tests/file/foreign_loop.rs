@@ -93,7 +93,7 @@ fn tokens_complete_over_every_queue() {
         for (queue, back_end) in combinations() {
             let what = format!("{queue} on {back_end:?}, {completion:?}");
             let made = back_end.make(folder.path(), SIZE, &VirtualClock::default());
-            let file = File::over(made.device.clone(), FileOptions::default());
+            let file = File::from_device(made.device.clone(), FileOptions::default());
             let outer = Loop::new(ReactorOptions::new().queue(queue).completion(completion));
             for round in 0..20 {
                 for token in 0..16 {
@@ -175,7 +175,7 @@ fn an_idle_reactor_is_not_readable() {
     for (queue, back_end) in combinations() {
         let what = format!("{queue} on {back_end:?}");
         let made = back_end.make(folder.path(), SIZE, &VirtualClock::default());
-        let file = File::over(made.device.clone(), FileOptions::default());
+        let file = File::from_device(made.device.clone(), FileOptions::default());
         let outer = Loop::new(ReactorOptions::new().queue(queue));
         outer.reactor.turn().unwrap();
         assert!(!outer.is_readable(), "{what}: new");
@@ -201,7 +201,7 @@ type Wait<'w> = (&'static str, Box<dyn FnMut() + 'w>);
 fn a_message_after_a_wait_of_the_threads_own_makes_the_descriptor_readable() {
     let folder = tempfile::tempdir().unwrap();
     let made = BackEnd::Image.make(folder.path(), SIZE, &VirtualClock::default());
-    let file = File::over(made.device, FileOptions::default());
+    let file = File::from_device(made.device, FileOptions::default());
     let outer = Loop::new(ReactorOptions::new().queue(QueueKind::Ring));
     let reactor = &outer.reactor;
     let mut batch = Batch::new(reactor, [Buffer::zeroed(4096)]).unwrap();

@@ -20,6 +20,7 @@ mod model;
 mod nvme;
 mod owned_memory;
 mod resized_device;
+mod searches;
 mod several_tokens;
 mod shrunken_device;
 mod truncation;

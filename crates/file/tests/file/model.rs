@@ -346,7 +346,7 @@ fn every_queue_agrees(start: Start, seed: u64) {
         for queue in QueueKind::ALL {
             let clock = VirtualClock::default();
             let made = back_end.make(folder.path(), SIZE, &clock);
-            let file = File::over(made.device.clone(), FileOptions::default());
+            let file = File::from_device(made.device.clone(), FileOptions::default());
             let clock = back_end.clock(&clock);
             let options = ReactorOptions::new().queue(queue).clock(clock);
             let reactor = Reactor::new(options).unwrap();
@@ -401,7 +401,7 @@ fn no_switch_changes_a_result() {
                 let mut options = options.clone();
                 options.clock = back_end.clock(&clock);
                 let reactor = Reactor::new(options).unwrap();
-                let file = File::over(made.device.clone(), *switches);
+                let file = File::from_device(made.device.clone(), *switches);
                 let name = format!("{start:?} on {back_end:?}, side {place}");
                 let ended = run(start, &reactor, &file, back_end, seed, &name);
                 match &first {

@@ -72,7 +72,7 @@ fn file_with_gate(path: &str, gate: Arc<Mutex<()>>) -> (File, Arc<AtomicU64>) {
         gate,
     };
     let device = Device::new(namespace).unwrap();
-    (File::over(device, FileOptions::default()), calls)
+    (File::from_device(device, FileOptions::default()), calls)
 }
 
 /// A reactor that sends commands. `None` if the kernel has none of them for `/dev/null`.
@@ -177,7 +177,7 @@ fn commands_are_sent_beside_a_busy_ring_and_a_call() {
     let (file, calls) = file_with_gate("/dev/null", gate.clone());
     let Some(reactor) = reactor(plain(), &file) else { return };
     let null = Device::new(uringfs_device::backend::null::Null::new(SIZE)).unwrap();
-    let null = File::over(null, FileOptions::default());
+    let null = File::from_device(null, FileOptions::default());
     let held = gate.lock().unwrap();
     let discarding = file.clone();
     let discard = reactor.spawn(async move { discarding.discard(0, 65536).await });
@@ -247,7 +247,7 @@ fn the_counters_of_commands_outlive_the_last_namespace() {
     assert!(before > 0);
     file.device().remove();
     let null = Device::new(uringfs_device::backend::null::Null::new(SIZE)).unwrap();
-    let null = File::over(null, FileOptions::default());
+    let null = File::from_device(null, FileOptions::default());
     read(&null, 2);
     let detached = transfers();
     assert!(detached >= before);
@@ -264,7 +264,7 @@ fn commands_and_other_rings_are_reaped_together() {
         let polled = options.polled;
         let reactor = Reactor::new(options).unwrap();
         let null = Device::new(uringfs_device::backend::null::Null::new(SIZE)).unwrap();
-        let null = File::over(null, FileOptions::default());
+        let null = File::from_device(null, FileOptions::default());
         let name = reactor.queue_of(file.device()).unwrap().0;
         if !name.starts_with("nvme") {
             return println!("not exercised: commands need Linux 5.19");

@@ -26,7 +26,7 @@ fn every_type_is_written_and_read_over_every_queue() {
     for queue in [QueueKind::Ring, QueueKind::Aio, QueueKind::Sync, QueueKind::Threads] {
         let folder = tempfile::tempdir().unwrap();
         let made = BackEnd::Image.make(folder.path(), SIZE, &VirtualClock::default());
-        let file = File::over(made.device, FileOptions::default());
+        let file = File::from_device(made.device, FileOptions::default());
         let reactor = Reactor::new(ReactorOptions::new().queue(queue)).unwrap();
         for file in [file.direct(), file.buffered(&Cache::new(16 * FOLIO))] {
             reactor.block_on(async {
@@ -170,7 +170,7 @@ fn the_memory_of_a_dropped_future_lives_until_the_kernel_is_done() {
     for queue in [QueueKind::Ring, QueueKind::Aio, QueueKind::Threads] {
         let folder = tempfile::tempdir().unwrap();
         let made = BackEnd::Image.make(folder.path(), SIZE, &VirtualClock::default());
-        let file = File::over(made.device, FileOptions::default());
+        let file = File::from_device(made.device, FileOptions::default());
         let reactor = Reactor::new(ReactorOptions::new().queue(queue)).unwrap();
         // Futures that are polled outside of it are its own from now on.
         reactor.turn().unwrap();
@@ -280,7 +280,7 @@ proptest! {
         sim.inject(Rule::new(None, When::Every(3), Fault::Short));
         sim.inject(Rule::new(None, When::Every(5), Fault::Error(Errno::INTR)));
         sim.inject(Rule::new(Some(Op::Write), When::OneIn(20), Fault::Error(Errno::NOMEM)));
-        let direct = File::over(Device::new(sim).unwrap(), FileOptions::default());
+        let direct = File::from_device(Device::new(sim).unwrap(), FileOptions::default());
         let buffered = direct.buffered(&Cache::new(64 * FOLIO));
         let reactor = reactor_by(&VirtualClock::default());
         let pool = BufferPool::new(40_000, 1).unwrap();

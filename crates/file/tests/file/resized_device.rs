@@ -28,7 +28,7 @@ impl Image {
             std::fs::write(&path, &pattern(0, SIZE as usize)[..]).unwrap();
             let device = Device::open(&path, Access::ReadWrite).unwrap();
             let reactor = Reactor::new(ReactorOptions::new().queue(queue)).unwrap();
-            Image { path, file: File::over(device, FileOptions::default()), reactor }
+            Image { path, file: File::from_device(device, FileOptions::default()), reactor }
         };
         kinds.into_iter().map(image).collect()
     }

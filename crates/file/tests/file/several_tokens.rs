@@ -16,7 +16,7 @@ fn image() -> File {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("image");
     let made = ImageFile::create(&path, BLOCKS * 4096, Allocation::Written).unwrap();
-    File::over(Device::new(made).unwrap(), FileOptions::default())
+    File::from_device(Device::new(made).unwrap(), FileOptions::default())
 }
 
 fn reactor(queue: QueueKind, depth: u32) -> Reactor {

@@ -89,7 +89,7 @@ impl Shrinking {
     fn new(device: Device, end: End, queue: QueueKind, name: String) -> Shrinking {
         let options = ReactorOptions::new().queue(queue);
         let reactor = Reactor::new(options).unwrap();
-        Shrinking { file: File::over(device, FileOptions::default()), end, reactor, name }
+        Shrinking { file: File::from_device(device, FileOptions::default()), end, reactor, name }
     }
 
     fn end_at(&self, bytes: u64) {

@@ -104,7 +104,7 @@ impl BackEnd {
 
 /// A file over a whole simulated device.
 pub fn file_over(sim: &Sim) -> File {
-    File::over(Device::new(sim.clone()).unwrap(), FileOptions::default())
+    File::from_device(Device::new(sim.clone()).unwrap(), FileOptions::default())
 }
 
 /// A reactor with default options and a virtual clock.

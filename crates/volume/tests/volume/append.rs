@@ -343,7 +343,7 @@ fn an_append_without_space_does_not_fail_others() {
 #[test]
 fn a_raw_device_takes_no_append_and_an_empty_append_adds_nothing() {
     let reactor = reactor();
-    let image = File::over(Device::new(Null::new(SIZE)).unwrap(), FileOptions::default());
+    let image = File::from_device(Device::new(Null::new(SIZE)).unwrap(), FileOptions::default());
     let appended = reactor.block_on(image.append(Buffer::zeroed(100))).0;
     assert_eq!(appended, Err(Errno::OPNOTSUPP));
     let (_sim, volume) = new_volume();

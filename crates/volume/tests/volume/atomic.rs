@@ -132,7 +132,7 @@ fn invalid_atomic_writes_are_refused_and_change_nothing() {
     assert_eq!(write_atomic(BLOCK, u64::MAX - BLOCK as u64 + 1), Err(Errno::FBIG));
     assert_eq!(write_atomic(0, 0), Ok(0));
     assert_eq!(bytes_of(&reactor, &file), vec![1; BLOCKS]);
-    let image = File::over(Device::new(Null::new(SIZE)).unwrap(), FileOptions::default());
+    let image = File::from_device(Device::new(Null::new(SIZE)).unwrap(), FileOptions::default());
     let written = reactor.block_on(image.write_atomic(Buffer::zeroed(BLOCK), 0)).0;
     assert_eq!(written, Err(Errno::OPNOTSUPP));
     // Memory of any alignment works.

@@ -78,7 +78,7 @@ impl TestVolume {
     }
 
     fn write(&self, at: u64, bytes: &[u8]) {
-        let whole = File::over(self.device.clone(), FileOptions::default());
+        let whole = File::from_device(self.device.clone(), FileOptions::default());
         let written = self.reactor.block_on(whole.write_at(Buffer::copy_of(bytes), at)).0;
         assert_eq!(written, Ok(bytes.len()));
         self.reactor.block_on(whole.sync_all()).unwrap();

@@ -309,7 +309,7 @@ fn check(device: &Device, repair: bool) -> CheckReport {
 /// Overwrites a sector.
 fn spoil(device: &Device, reactor: &Reactor, sector: u64, spoilt: Spoilt) {
     let (read, mut bytes) = reactor.block_on(async {
-        let whole = File::over(device.clone(), FileOptions::default());
+        let whole = File::from_device(device.clone(), FileOptions::default());
         whole.read_at(Buffer::zeroed(SECTOR as usize), sector).await
     });
     assert_eq!(read, Ok(bytes.len()));
@@ -322,7 +322,7 @@ fn spoil(device: &Device, reactor: &Reactor, sector: u64, spoilt: Spoilt) {
         }
     }
     let (written, _) = reactor.block_on(async {
-        let whole = File::over(device.clone(), FileOptions::default());
+        let whole = File::from_device(device.clone(), FileOptions::default());
         whole.write_at(bytes, sector).await
     });
     assert_eq!(written, Ok(SECTOR as usize));

@@ -104,7 +104,7 @@ fn blocks_freed_by_the_commit_of_a_killed_writer_are_not_reused() {
         Event::End { .. } => None,
     });
     let writes = events.skip_while(|action| !matches!(action, Action::Flush)).skip(1);
-    let raw = File::over(Device::new(killed.clone()).unwrap(), FileOptions::default());
+    let raw = File::from_device(Device::new(killed.clone()).unwrap(), FileOptions::default());
     for action in writes.take_while(|action| !matches!(action, Action::Flush)) {
         let Action::Write { address, bytes } = action else { panic!("{action:?}") };
         let wrote = reactor.block_on(raw.write_at(Buffer::copy_of(&bytes), address)).0;

@@ -289,7 +289,7 @@ fn attributes_of_an_open_file_do_not_depend_on_its_name() {
     assert_eq!((open.ino(), open.nlink(), open.len()), (named.ino(), 0, 5));
 
     assert_eq!(errno(other.metadata_of(&file)), Errno::XDEV);
-    let whole = File::over(Device::new(Memory::new(4096).unwrap()).unwrap(), <_>::default());
+    let whole = File::from_device(Device::new(Memory::new(4096).unwrap()).unwrap(), <_>::default());
     assert_eq!(errno(volume.metadata_of(&whole)), Errno::XDEV);
 }
 

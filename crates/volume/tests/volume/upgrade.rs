@@ -38,7 +38,7 @@ fn device_of(image: &[u8]) -> (Sim, Device) {
     let (size, blocks) = blocks_of(image);
     let sim = Sim::new(SimOptions::new(size));
     let device = Device::new(sim.clone()).unwrap();
-    let whole = File::over(device.clone(), FileOptions::default());
+    let whole = File::from_device(device.clone(), FileOptions::default());
     let reactor = reactor();
     for (block, bytes) in blocks {
         let written = reactor.block_on(whole.write_at(Buffer::copy_of(&bytes), block * BLOCK)).0;

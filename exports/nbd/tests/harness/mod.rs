@@ -68,7 +68,7 @@ impl Drop for Served {
 }
 
 pub fn memory(bytes: u64) -> File {
-    File::over(Device::new(Memory::new(bytes).unwrap()).unwrap(), FileOptions::new())
+    File::from_device(Device::new(Memory::new(bytes).unwrap()).unwrap(), FileOptions::new())
 }
 
 /// A file of so many bytes, with a hole, in a volume.

@@ -35,7 +35,7 @@ pub fn probe(device: &File) -> io::Result<Option<&'static str>> {
 /// # Errors
 /// It cannot be read.
 pub fn probe_device(device: &Device) -> io::Result<Option<&'static str>> {
-    let whole = uringfs::File::over(device.clone(), FileOptions::default());
+    let whole = uringfs::File::from_device(device.clone(), FileOptions::default());
     probe_bytes(device.geometry().size, |at, length| {
         let (result, bytes) = whole.read_exact_at(vec![0; length as usize], at).wait();
         result.map(|()| bytes)

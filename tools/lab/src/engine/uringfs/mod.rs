@@ -75,7 +75,7 @@ impl Engine for Uringfs {
             };
             let shared = open(target, parsed, setup.access.writes)?;
             let (device, lock) = (shared.device.clone(), shared.lock.clone());
-            files.push(File::over_with_lock(device, lock, options.file));
+            files.push(File::from_device_with_state(device, lock, options.file));
             opened.push(shared);
         }
         // Without a size there is no cache.
