@@ -293,7 +293,7 @@ fn probe_registered_memory(
     let block = device.geometry().block_size.max(4096) as usize;
     let pool = BufferPool::new(block, 1).map_err(input_error)?;
     let buffer = pool.get().unwrap_or_else(|| Buffer::zeroed(block));
-    let file = File::over(device, FileOptions::default());
+    let file = File::from_device(device, FileOptions::default());
     reactor
         .read_at(&file, buffer, 0, Token::new(0))
         .map_err(|refused| read_error(refused.error.into()))?;

@@ -404,6 +404,10 @@ fn command() -> clap::Command {
 /// The command line, with the exit codes in the help of each command on volumes.
 fn commands() -> clap::Command {
     let mut command = path_option::define(Arguments::command());
+    // As in coreutils, the last one holds. In cp -f does not end -i.
+    command = command.mut_subcommand("mv", |mv| {
+        mv.mut_arg("interactive", |interactive| interactive.overrides_with("force"))
+    });
     let names: Vec<String> =
         command.get_subcommands().map(|inner| inner.get_name().to_owned()).collect();
     for name in names.iter().filter(|name| !OTHER_EXIT_CODES.contains(&name.as_str())) {

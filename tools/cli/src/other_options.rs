@@ -22,10 +22,14 @@ const OPTIONS: [(&str, &[&str], &str); 10] = [
     ),
 ];
 
-/// Adds what to use instead of an unknown option. Without that, takes away the tip to write `-- -X` if -X is a path: no
-/// path in a volume begins with a hyphen.
+/// The commands on files of the host, whose names may begin with a hyphen. No path in a volume does.
+const HOST_COMMANDS: [&str; 4] = ["put", "get", "mkfs", "bench"];
+
+/// Adds what to use instead of an unknown option. Otherwise takes away the tip to write `-- -X`, unless -X may be a path.
 pub fn explain(error: &mut clap::Error, command: &str) {
-    error.remove(ContextKind::Suggested);
+    if !HOST_COMMANDS.contains(&command) {
+        error.remove(ContextKind::Suggested);
+    }
     let Some(ContextValue::String(option)) = error.get(ContextKind::InvalidArg) else { return };
     if command == "mkfs" && parse_size(option).is_ok() {
         let tip = format!("--size {option} sets the size of the volume");

@@ -10,9 +10,9 @@ use uringfs_lab::Error;
 pub const SEPARATOR: u8 = 0;
 
 /// The commands on paths in volumes.
-const COMMANDS: [&str; 21] = [
-    "cat", "chgrp", "chmod", "chown", "cp", "du", "find", "get", "ln", "ls", "mkdir", "mv", "put",
-    "rm", "rmdir", "serve", "stat", "touch", "tree", "truncate", "xattr",
+const COMMANDS: [&str; 22] = [
+    "cat", "chgrp", "chmod", "chown", "cp", "df", "du", "find", "get", "ln", "ls", "mkdir", "mv",
+    "put", "rm", "rmdir", "serve", "stat", "touch", "tree", "truncate", "xattr",
 ];
 
 const HELP: &str =

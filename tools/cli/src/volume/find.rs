@@ -4,7 +4,7 @@
 use super::entries::Entries;
 use super::error_sink::ErrorSink;
 use super::files::Files;
-use super::find_expression::{Action, Expression};
+use super::find_expression::{Action, Expression, Options};
 use super::find_tests::Candidate;
 use super::glob::{GlobOptions, Missing};
 use super::open_volume::{lookup, open_at, sync};
@@ -18,6 +18,7 @@ use crate::json::document;
 use crate::output::{print, print_bytes};
 use serde_json::{Value, json};
 use std::ffi::OsString;
+use std::io::IsTerminal;
 use std::os::unix::ffi::OsStrExt;
 use uringfs::device::Access;
 use uringfs::volume::{FileType, Time};
@@ -77,6 +78,7 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
             errors: &errors,
             prints_json: options.prints_json,
             files: Vec::new(),
+            held_back: is_held_back(&volume, options).then(Vec::new),
             owners: OwnerNames::default(),
             times: TimeFormat::new(),
         },
@@ -85,13 +87,22 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
     for path in glob.expand_each(&volume, &paths, Missing::Refused, &errors) {
         find.walk(path)?;
     }
+    let Output { files, held_back, .. } = find.output;
     if options.prints_json {
-        print(&document(json!({ "files": find.output.files })))?;
+        print(&document(json!({ "files": files })))?;
     }
     if options.deletes {
         sync(&volume, &paths[0].target)?;
     }
+    drop(volume);
+    print_bytes(&held_back.unwrap_or_default())?;
     Ok(errors.exit_code())
+}
+
+/// Whether paths are printed only after the volume has been closed, so that the reader of a pipe can open it for writing, as in
+/// `find -print0 | xargs -0 uringfs rm`. Others can use a served volume at any time, and a terminal shows what has been found.
+fn is_held_back(volume: &Files, options: &Options) -> bool {
+    matches!(volume, Files::Volume(_)) && !options.deletes && !std::io::stdout().is_terminal()
 }
 
 struct Find<'f> {
@@ -177,6 +188,8 @@ struct Output<'f> {
     prints_json: bool,
     /// The files for the JSON document.
     files: Vec<Value>,
+    /// The lines that wait until the volume is closed, if they do.
+    held_back: Option<Vec<u8>>,
     owners: OwnerNames,
     times: TimeFormat,
 }
@@ -191,12 +204,22 @@ impl Output<'_> {
         }
         match action {
             // Not for a terminal: the exact bytes.
-            Action::PrintZero => print_bytes(&[&file.path.argument()[..], b"\0"].concat()),
+            Action::PrintZero => self.line_out(&[&file.path.argument()[..], b"\0"].concat()),
             Action::List => match self.errors.record(self.line(file)) {
-                Some(line) => print_bytes(&line),
+                Some(line) => self.line_out(&line),
                 None => Ok(()),
             },
-            _ => print_bytes(&[&printable_path(file.path)[..], b"\n"].concat()),
+            _ => self.line_out(&[&printable_path(file.path)[..], b"\n"].concat()),
+        }
+    }
+
+    fn line_out(&mut self, line: &[u8]) -> Result<(), Error> {
+        match &mut self.held_back {
+            Some(lines) => {
+                lines.extend_from_slice(line);
+                Ok(())
+            }
+            None => print_bytes(line),
         }
     }
 

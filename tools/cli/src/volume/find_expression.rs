@@ -37,7 +37,8 @@ Actions, -print if there is none:
   -ls                      print the path with its attributes, as ls -dils
   -delete                  remove the file or the empty directory; contents come
                            before their directory
-  -prune                   do not look into the directory
+  -prune                   do not look into the directory; has no effect with
+                           -depth, and is refused beside -delete without it
 Options:
   -maxdepth N, -mindepth N levels of directories below the path
   -depth                   contents before their directory
@@ -95,15 +96,28 @@ impl Expression {
             expands_globs: false,
             deletes: false,
         };
-        let (references, has_output) = (Vec::new(), false);
-        let mut parser =
-            Parser { left: arguments, top, options, references, has_output, nesting: 0 };
+        let mut parser = Parser {
+            left: arguments,
+            top,
+            options,
+            references: Vec::new(),
+            has_output: false,
+            prunes: false,
+            has_depth_option: false,
+            nesting: 0,
+        };
         let mut root = match parser.left {
             [] => Node::Constant(true),
             _ => parser.list("find")?,
         };
         if let Some(left) = parser.peek() {
             return Err(Error::input(format!("find: {left} without (")));
+        }
+        if parser.prunes && parser.options.deletes && !parser.has_depth_option {
+            return Err(Error::input(
+                "find: -prune keeps nothing from -delete, which removes contents before their directory; use ! -path, or add \
+                 -depth if nothing is to be kept",
+            ));
         }
         if !parser.has_output {
             root = Node::And(vec![root, Node::Action(Action::Print)]);
@@ -167,6 +181,8 @@ struct Parser<'p> {
     references: Vec<VolumePath>,
     /// Whether an action was given other than `-prune`.
     has_output: bool,
+    prunes: bool,
+    has_depth_option: bool,
     nesting: u32,
 }
 
@@ -277,6 +293,7 @@ impl<'p> Parser<'p> {
         };
         if let Some(action) = action {
             self.has_output |= action != Action::Prune;
+            self.prunes |= action == Action::Prune;
             self.options.deletes |= action == Action::Delete;
             self.options.is_contents_first |= action == Action::Delete;
             return Ok(Node::Action(action));
@@ -284,7 +301,10 @@ impl<'p> Parser<'p> {
         match name {
             "-json" | "--json" => self.options.prints_json = true,
             "--glob" => self.options.expands_globs = true,
-            "-depth" => self.options.is_contents_first = true,
+            "-depth" => {
+                self.options.is_contents_first = true;
+                self.has_depth_option = true;
+            }
             "-maxdepth" => self.options.max_depth = number(name, self.value(name)?)?,
             "-mindepth" => self.options.min_depth = number(name, self.value(name)?)?,
             "-true" => {}

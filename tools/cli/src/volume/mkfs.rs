@@ -304,7 +304,7 @@ fn format_target(path: &Path, options: &FormatOptions) -> Result<u64, Error> {
         Error::run(format!("{}: cannot be written", for_message(path))).because(error)
     };
     let reactor = Reactor::new(ReactorOptions::default()).map_err(failed)?;
-    let whole = File::over(device.clone(), FileOptions::default());
+    let whole = File::from_device(device.clone(), FileOptions::default());
     reactor
         .block_on(async {
             let end = device.geometry().size;

@@ -147,6 +147,11 @@ fn value(text: &str) -> Option<Value> {
     Some(if has_search { Value::BitsAndSearch(bits) } else { Value::Bits(bits) })
 }
 
+/// The permissions of a new file that has none of its own.
+pub fn new_file_mode() -> u16 {
+    0o666 & !umask()
+}
+
 /// The umask of this process.
 pub fn umask() -> u16 {
     let mask = rustix::process::umask(rustix::fs::Mode::empty());

@@ -3,7 +3,7 @@
 use super::error_sink::ErrorSink;
 use super::files::Files;
 use super::glob::{GlobOptions, Missing};
-use super::mode_change::umask;
+use super::mode_change::new_file_mode;
 use super::open_volume::{lookup_with, open_at, sync};
 use super::size_options::long_help;
 use super::times::{parse_date, parse_stamp};
@@ -123,8 +123,8 @@ fn touch(
         })
     };
     let create = || {
-        let mode = u32::from(0o666 & !umask());
-        let opened = volume.open(as_path(&path.bytes), Opening::Create(mode));
+        let opening = Opening::Create(new_file_mode().into());
+        let opened = volume.open(as_path(&path.bytes), opening);
         opened.map(drop).and_then(|()| set())
     };
     let is_missing = |error: &VolumeError| error.errno() == Errno::NOENT;

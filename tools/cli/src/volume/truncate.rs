@@ -3,6 +3,7 @@
 use super::error_sink::ErrorSink;
 use super::files::Files;
 use super::glob::{GlobOptions, Missing};
+use super::mode_change::new_file_mode;
 use super::open_volume::{open_at, sync};
 use super::size_change::SizeChange;
 use super::verbose::{VerboseOptions, quoted};
@@ -12,9 +13,6 @@ use uringfs::device::Access;
 use uringfs::{Errno, Reactor, ReactorOptions};
 use uringfs_fuse::control::Opening;
 use uringfs_lab::Error;
-
-/// The permissions of a new file.
-const DEFAULT_MODE: u32 = 0o644;
 
 /// The arguments of the command.
 #[derive(clap::Args)]
@@ -59,7 +57,10 @@ fn set_size(
     path: &VolumePath,
     arguments: &Arguments,
 ) -> Result<(), Error> {
-    let opening = if arguments.no_create { Opening::Write } else { Opening::Create(DEFAULT_MODE) };
+    let opening = match arguments.no_create {
+        true => Opening::Write,
+        false => Opening::Create(new_file_mode().into()),
+    };
     let file = match volume.open(as_path(&path.bytes), opening) {
         Err(error) if arguments.no_create && error.errno() == Errno::NOENT => return Ok(()),
         opened => opened.map_err(|error| with_path(path, error))?,

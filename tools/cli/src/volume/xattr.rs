@@ -17,6 +17,20 @@ use uringfs::device::Access;
 use uringfs::volume::{Follow, SetXattr};
 use uringfs_lab::Error;
 
+/// The file that a symbolic link stands for.
+#[derive(clap::Args, Clone, Copy)]
+pub struct LinkOptions {
+    /// The attributes of a symbolic link, not of the file it leads to
+    #[arg(short = 'h', long)]
+    no_dereference: bool,
+}
+
+impl LinkOptions {
+    fn follow(self) -> Follow {
+        if self.no_dereference { Follow::No } else { Follow::Yes }
+    }
+}
+
 /// The subcommands.
 #[derive(Subcommand)]
 pub enum Arguments {
@@ -25,6 +39,8 @@ pub enum Arguments {
         /// TARGET:/path
         #[arg(required = true, value_name = "TARGET:/path")]
         paths: Vec<OsString>,
+        #[command(flatten)]
+        link: LinkOptions,
         #[command(flatten)]
         glob: GlobOptions,
         /// Print JSON
@@ -38,6 +54,8 @@ pub enum Arguments {
         /// TARGET:/path
         #[arg(value_name = "TARGET:/path")]
         path: OsString,
+        #[command(flatten)]
+        link: LinkOptions,
         /// Print JSON
         #[arg(long)]
         json: bool,
@@ -52,6 +70,8 @@ pub enum Arguments {
         #[arg(required = true, value_name = "TARGET:/path")]
         paths: Vec<OsString>,
         #[command(flatten)]
+        link: LinkOptions,
+        #[command(flatten)]
         glob: GlobOptions,
         #[command(flatten)]
         verbose: VerboseOptions,
@@ -64,6 +84,8 @@ pub enum Arguments {
         #[arg(required = true, value_name = "TARGET:/path")]
         paths: Vec<OsString>,
         #[command(flatten)]
+        link: LinkOptions,
+        #[command(flatten)]
         glob: GlobOptions,
         #[command(flatten)]
         verbose: VerboseOptions,
@@ -73,11 +95,11 @@ pub enum Arguments {
 /// Returns the exit code.
 pub fn run(arguments: Arguments) -> Result<u8, Error> {
     match arguments {
-        Arguments::List { paths, glob, json } => list(&paths, glob, json),
-        Arguments::Get { name, path, json } => {
+        Arguments::List { paths, link, glob, json } => list(&paths, link, glob, json),
+        Arguments::Get { name, path, link, json } => {
             let path = VolumePath::parse(&path)?;
             let volume = open_at(&path, Access::Read)?;
-            let value = volume.get_xattr(as_path(&path.bytes), Follow::No, name.as_bytes());
+            let value = volume.get_xattr(as_path(&path.bytes), link.follow(), name.as_bytes());
             let value = value.map_err(|error| with_path(&path, error))?;
             if json {
                 let fields = with_bytes("value", &value, json!({}));
@@ -88,24 +110,19 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
             }
             Ok(0)
         }
-        Arguments::Set { name, value, paths, glob, verbose } => {
+        Arguments::Set { name, value, paths, link, glob, verbose } => {
             change_all(&paths, glob, |volume, path| {
                 let (name, value) = (name.as_bytes(), value.as_bytes());
-                let set = volume.set_xattr(
-                    as_path(&path.bytes),
-                    Follow::No,
-                    name,
-                    value,
-                    SetXattr::Either,
-                );
+                let file = as_path(&path.bytes);
+                let set = volume.set_xattr(file, link.follow(), name, value, SetXattr::Either);
                 set.map_err(|error| with_path(path, error))?;
                 verbose.print(&[b"set ", &format::printable(name), b" of ", &quoted(path)])
             })
         }
-        Arguments::Remove { name, paths, glob, verbose } => {
+        Arguments::Remove { name, paths, link, glob, verbose } => {
             change_all(&paths, glob, |volume, path| {
                 let name = name.as_bytes();
-                let removed = volume.remove_xattr(as_path(&path.bytes), Follow::No, name);
+                let removed = volume.remove_xattr(as_path(&path.bytes), link.follow(), name);
                 removed.map_err(|error| with_path(path, error))?;
                 verbose.print(&[b"removed ", &format::printable(name), b" of ", &quoted(path)])
             })
@@ -114,7 +131,12 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
 }
 
 /// Prints one name per line; with several files, below the path of each.
-fn list(paths: &[OsString], glob: GlobOptions, as_json: bool) -> Result<u8, Error> {
+fn list(
+    paths: &[OsString],
+    link: LinkOptions,
+    glob: GlobOptions,
+    as_json: bool,
+) -> Result<u8, Error> {
     let paths = VolumePath::parse_all(paths)?;
     let volume = open_at(&paths[0], Access::Read)?;
     let errors = ErrorSink::default();
@@ -122,7 +144,7 @@ fn list(paths: &[OsString], glob: GlobOptions, as_json: bool) -> Result<u8, Erro
     let mut files = Vec::new();
     for path in &paths {
         let names = volume
-            .list_xattrs(as_path(&path.bytes), Follow::No)
+            .list_xattrs(as_path(&path.bytes), link.follow())
             .map_err(|error| with_path(path, error));
         let Some(names) = errors.record(names) else { continue };
         if as_json {

@@ -107,7 +107,9 @@ fn targets(
     destination: &VolumePath,
 ) -> Result<Vec<Vec<u8>>, Error> {
     if !is_directory(volume, &destination.bytes) {
-        if sources.len() > 1 || destination.bytes.ends_with(b"/") {
+        let is_new_directory = |source: &OsString| Path::new(source).is_dir();
+        let needs_directory = destination.bytes.ends_with(b"/");
+        if sources.len() > 1 || needs_directory && !sources.iter().all(is_new_directory) {
             let what = format!("{destination}: is not a directory; create it with uringfs mkdir");
             return Err(refused(what));
         }

@@ -3,6 +3,7 @@
 
 use super::super::exit_codes::with_io_code;
 use crate::volume::host::{FileId, file_id};
+use crate::volume::mode_change::new_file_mode;
 use crate::volume::overwrite::NameAction;
 use crate::volume::pipeline::{CHUNK_BYTES, FinishedChunk};
 use crate::volume::put_staging::remove_staging_directory;
@@ -106,7 +107,7 @@ impl PutJob<'_> {
         if action == NameAction::Skip {
             return self.skip(&target);
         }
-        let inode = Inode::new(FileType::File, 0o644);
+        let inode = Inode::new(FileType::File, new_file_mode());
         let (id, mut at) = (self.begin_file(None, NewName { target, action }, inode)?, 0);
         loop {
             let mut buffer = Buffer::zeroed(CHUNK_BYTES);

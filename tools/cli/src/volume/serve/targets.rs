@@ -84,7 +84,7 @@ impl Targets {
         }
         let opened = match &parsed {
             Some(parsed) if parsed.virtual_size().is_some() => {
-                parsed.open(access).map(|device| File::over(device, FileOptions::new()))
+                parsed.open(access).map(|device| File::from_device(device, FileOptions::new()))
             }
             _ => File::open(path, access),
         };

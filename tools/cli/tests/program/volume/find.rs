@@ -98,7 +98,10 @@ fn tests_accept_what_find_accepts() {
 fn matching_files_are_deleted_and_no_others() {
     let mirror = mirror();
     for arguments in [
-        &["find", "@d", "-name", "*.log", "-size", "0", "-delete"][..],
+        // Refused: contents come first, so that -prune would keep nothing.
+        &["find", "@d", "-name", "e", "-prune", "-o", "-delete"][..],
+        &["find", "@d", "-depth", "-name", "f", "-prune", "-o", "-name", ".x.log", "-delete"],
+        &["find", "@d", "-name", "*.log", "-size", "0", "-delete"],
         &["find", "@d", "-name", "*.log", "-print", "-delete"],
         &["find", "@d", "-type", "d", "-empty", "-delete"],
         &["find", "@d", "(", "-name", "big", "-o", "-name", "f", ")", "-delete"],

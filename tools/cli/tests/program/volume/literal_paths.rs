@@ -51,6 +51,25 @@ fn the_names_that_find_printed_are_removed_and_no_others_even_twice() {
 }
 
 #[test]
+fn a_pipe_of_names_is_removed_while_find_prints_them() {
+    let folder = volume();
+    let folder = folder.path();
+    let tree = folder.join("t");
+    std::fs::create_dir(&tree).unwrap();
+    // More than xargs gives to one command.
+    for number in 0..3000 {
+        write(&tree, &format!("{number:060}"), "");
+    }
+    run_ok(folder, ["put", "t", "v:/"]);
+    let program = env!("CARGO_BIN_EXE_uringfs");
+    let pipe = format!("{program} find v:/t -type f -print0 | xargs -0 {program} rm");
+    let output =
+        ChildProcess::start(Command::new("sh").args(["-c", &pipe]).current_dir(folder)).end();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(run_ok(folder, ["ls", "v:/t"]), "");
+}
+
+#[test]
 fn no_command_reads_a_name_that_is_gone_as_a_pattern() {
     let folder = with_names();
     let folder = folder.path();

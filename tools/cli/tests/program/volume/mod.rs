@@ -134,6 +134,8 @@ fn a_trailing_slash_requires_a_directory() {
     let folder = folder.path();
     write(folder, "m1", "of m1");
     write(folder, "m2", "of m2");
+    std::fs::create_dir(folder.join("tree")).unwrap();
+    write(folder, "tree/in", "of in");
     run_ok(folder, ["put", "m1", "m2", "v:/"]);
     run_ok(folder, ["mkdir", "v:/d/"]);
     run_ok(folder, ["put", "m1", "v:/d/"]);
@@ -156,6 +158,7 @@ fn a_trailing_slash_requires_a_directory() {
         (&["xattr", "set", "user.a", "b", "v:/m1/"], "m1/: is not a directory"),
         (&["get", "v:/m1/", "out"], "m1/: is not a directory"),
         (&["put", "m1", "v:/archive/"], "v:/archive/: is not a directory"),
+        (&["put", "tree", "m1", "v:/archive/"], "v:/archive/: is not a directory"),
         (&["put", "m1", "v:/m2/"], "v:/m2/: is not a directory"),
     ] {
         let output = run(folder, arguments);
@@ -164,6 +167,9 @@ fn a_trailing_slash_requires_a_directory() {
         assert_eq!(run_ok(folder, ["ls", "-R", "v:/"]), before, "{arguments:?}");
     }
     assert_eq!(run_ok(folder, ["cat", "v:/m1", "v:/m2", "v:/link/m1"]), "of m1of m2of m1");
+    run_ok(folder, ["put", "tree", "v:/new/"]);
+    assert_eq!(run_ok(folder, ["cat", "v:/new/in"]), "of in", "as cp -r tree new/");
+    run_ok(folder, ["rm", "-r", "v:/new"]);
     assert_eq!(run_ok(folder, ["ls", "--glob", "v:/*/m1"]), "/d/m1\n/link/m1\n");
     assert_eq!(
         run_ok(folder, ["du", "-s", "--glob", "v:/[dm]*/"]).lines().count(),
