@@ -21,7 +21,7 @@ def ratio(rates, over, under):
 
 def interval(values, samples):
     """The median, and the narrowest pair of order statistics that contains the true median with 95 % confidence. Of
-    seven values, or fewer, these are the lowest and the highest."""
+    seven values, or fewer, these are the lowest and the highest: of five with 94 %, of fewer with less."""
     values = sorted(values)
     count = len(values)
     # The probability to miss: of `count` fair coins, at most `rank` fall on one side.

@@ -176,7 +176,8 @@ enum Command {
     /// Find files in a volume.
     ///
     /// As find of findutils, with the tests and actions below. It follows no links, and has no -exec: use -print0 and
-    /// xargs -0.
+    /// xargs -0. Unless it prints on a terminal or deletes, it prints when it has found all and has closed the volume, which the
+    /// reader of a pipe may then change.
     #[command(after_help = volume::find_expression::HELP)]
     Find(volume::find::Arguments),
     /// Change the permissions of files in a volume.

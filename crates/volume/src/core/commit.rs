@@ -31,8 +31,22 @@ enum Reclaimed {
     Partial,
 }
 
+/// What a commit finds when it takes the changes.
+pub(super) enum Collected {
+    Changes(CommitSet),
+    /// The volume must grow first.
+    MustGrow,
+    /// The inodes of these changed files are not in memory, and those of others are damaged.
+    MissingInodes {
+        missing: Vec<InodeNumber>,
+        damaged: Vec<(InodeNumber, Error)>,
+    },
+    /// Regions of the blocks to free are not in memory, or damaged.
+    MissingRegions,
+}
+
 /// The changes that one commit takes.
-struct CommitSet {
+pub(super) struct CommitSet {
     changes: Arc<ChangeSet>,
     /// Blocks that no file uses any more.
     freed: Vec<Run>,
@@ -60,11 +74,17 @@ impl VolumeShared {
         let CommitSet { changes, freed, catalog_growth, must_checkpoint, needs_room } = loop {
             self.grow()?;
             self.preallocate()?;
-            let taken = run_blocking(self.with_retries(WaitMode::Blocking, |state, results| {
-                state.collect(results, group_commit)
-            }));
-            if let Some(taken) = taken? {
-                break taken;
+            let collected = self.state.lock().collect(group_commit)?;
+            match collected {
+                Collected::Changes(taken) => break taken,
+                Collected::MustGrow => {}
+                Collected::MissingInodes { missing, damaged } => {
+                    damaged
+                        .into_iter()
+                        .for_each(|(number, error)| self.lose_changes(number, error));
+                    self.load_changed_inodes(missing)?;
+                }
+                Collected::MissingRegions => self.load_regions_to_free()?,
             }
         };
         if needs_room {
@@ -156,7 +176,7 @@ impl VolumeShared {
     }
 
     /// Loads the regions of the blocks to free. The blocks of a damaged region stay allocated.
-    fn load_regions_to_free(self: &Arc<Self>) -> Result<(), Error> {
+    pub(super) fn load_regions_to_free(self: &Arc<Self>) -> Result<(), Error> {
         let mut loaded = 0;
         loop {
             let all = run_blocking(self.with_retries(WaitMode::Blocking, |state, _| {
@@ -283,37 +303,33 @@ impl VolumeShared {
 }
 
 impl VolumeState {
-    /// Takes the changes for this commit; later changes go into the next. `None` if the volume must grow first.
-    fn collect(
-        &mut self,
-        results: &ReadResults,
-        group_commit: &GroupCommit,
-    ) -> Result<Option<CommitSet>, Retry> {
+    /// Takes the changes for this commit; later changes go into the next. Nothing is taken if something is missing.
+    pub(super) fn collect(&mut self, group_commit: &GroupCommit) -> Result<Collected, Error> {
         if self.grow_target.is_some() {
-            return Ok(None);
+            return Ok(Collected::MustGrow);
         }
-        // First everything that may need a read of the catalog.
-        let transaction = self.transaction(results);
+        let no_reads = ReadResults::default();
+        let transaction = self.transaction(&no_reads);
         let mut inodes: Vec<(InodeNumber, Inode)> = Vec::new();
-        let mut lost: Vec<(InodeNumber, Error)> = Vec::new();
+        let (mut missing, mut damaged) = (Vec::new(), Vec::new());
         for number in self.dirty.keys() {
             match transaction.inode(*number) {
                 Ok(inode) => inodes.push((*number, inode)),
-                // The record is damaged: only this file loses its changes. (A page that cannot be read stops the volume.)
-                Err(Retry::Fail(error)) => lost.push((*number, error)),
-                Err(retry) => return Err(retry),
+                Err(Retry::Fail(error)) => damaged.push((*number, error)),
+                Err(_) => missing.push(*number),
             }
         }
-        for (number, error) in lost {
-            if let Some(file) = self.dirty.remove(&number) {
-                file.take_changes(&mut ChangeSet::default(), NO_COMMIT);
-            }
-            self.warnings
-                .push(error.context(format!("changes of inode {} are lost", number.0)).to_string());
+        if !missing.is_empty() || !damaged.is_empty() {
+            return Ok(Collected::MissingInodes { missing, damaged });
         }
         let Self { allocator, overlay, to_free, freed, warnings, .. } = self;
-        for run in to_free.iter() {
-            allocator.load_regions(*run, |region| read_region(overlay, region))?;
+        let mut load = |run: &Run| {
+            let loaded: Result<(), Retry> =
+                allocator.load_regions(*run, |region| read_region(overlay, region));
+            loaded.is_ok()
+        };
+        if !to_free.iter().all(&mut load) {
+            return Ok(Collected::MissingRegions);
         }
         for run in to_free.drain(..) {
             match allocator.free(run, |region| read_region(overlay, region)) {
@@ -321,7 +337,7 @@ impl VolumeState {
                 Err(Retry::Fail(error)) => {
                     warnings.push(error.context(format!("blocks {run:?}")).to_string())
                 }
-                Err(retry) => return Err(retry),
+                Err(_) => unreachable!("its regions are in memory"),
             }
         }
         let commit = group_commit.begin();
@@ -348,7 +364,8 @@ impl VolumeState {
         let has_room = self.catalog_room.blocks_missing_for(changes.size(), Reserve::Keep) == 0;
         let needs_room = std::mem::take(&mut self.wants_checkpoint) || !has_room;
         let must_checkpoint = needs_room || !catalog_growth.is_empty();
-        Ok(Some(CommitSet { changes, freed, catalog_growth, must_checkpoint, needs_room }))
+        let taken = CommitSet { changes, freed, catalog_growth, must_checkpoint, needs_room };
+        Ok(Collected::Changes(taken))
     }
 
     /// Takes the orphans that no handle has open and nothing pins, and moves their uncommitted changes into the overlay.

@@ -3,6 +3,9 @@
 // One commit: takes the changes, writes them to the catalog.
 pub(crate) mod commit;
 
+// The records that a commit needs.
+mod commit_records;
+
 // Runs a transaction under the lock; reads what is missing from the catalog and runs it again.
 pub(crate) mod retry;
 

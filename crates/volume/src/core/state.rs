@@ -2,7 +2,7 @@
 //! files, free blocks. `commit` writes it to the device.
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
@@ -116,7 +116,20 @@ pub(crate) struct VolumeState {
     pub(crate) warnings: Warnings,
 }
 
+/// Files whose lost writes are remembered. The volume's next sync reports those of any file.
+const MAX_LOST_WRITES: usize = 4096;
+
 impl VolumeShared {
+    /// Notes that a file has lost writes: its next sync fails, and the volume's.
+    pub(crate) fn note_lost_writes(&self, number: InodeNumber) {
+        self.has_lost_writes.store(true, Ordering::Release);
+        let lost = &mut *self.lost_writes.lock();
+        if lost.len() >= MAX_LOST_WRITES {
+            lost.pop_first();
+        }
+        lost.insert(number);
+    }
+
     /// The end of the volume, to wait for.
     pub(crate) fn closed(&self) -> Closed {
         self.closed_guard.0.clone()

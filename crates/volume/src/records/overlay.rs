@@ -124,6 +124,8 @@ pub(crate) struct Overlay {
     committing: Option<Arc<ChangeSet>>,
     /// Also has groups of inodes without extended attributes, as a key of [`GROUP_KEY_BYTES`] without a value.
     cache: RecordCache,
+    /// Records of inodes that the next commit needs, whether or not the cache has them.
+    for_commit: BTreeMap<Box<[u8]>, Value>,
     inode_readahead: GroupReadahead,
     xattr_readahead: GroupReadahead,
     /// Watches of readers, and some that are no longer used.
@@ -160,6 +162,7 @@ impl Overlay {
             current: ChangeSet::default(),
             committing: None,
             cache: RecordCache::new(cache_bytes),
+            for_commit: BTreeMap::new(),
             inode_readahead: GroupReadahead::default(),
             xattr_readahead: GroupReadahead::default(),
             watches: Vec::new(),
@@ -173,6 +176,9 @@ impl Overlay {
         for (table, records) in Table::ALL.iter().zip(changes.tables) {
             for (key, value) in records {
                 self.cache.remove(*table, &key);
+                if *table == Table::Inodes {
+                    self.for_commit.remove(&key);
+                }
                 if *table == Table::Xattrs {
                     self.cache.remove(*table, &key[..GROUP_KEY_BYTES]);
                 }
@@ -211,8 +217,12 @@ impl Overlay {
 
     /// The state of a record.
     pub(crate) fn get(&self, table: Table, key: &[u8]) -> Lookup<'_> {
-        match self.changed(table, key).map(Option::as_deref).or_else(|| self.cache.get(table, key))
-        {
+        let kept = || {
+            let kept = self.for_commit.get(key).filter(|_| table == Table::Inodes);
+            kept.map(Option::as_deref)
+        };
+        let changed = self.changed(table, key).map(Option::as_deref);
+        match changed.or_else(|| self.cache.get(table, key)).or_else(kept) {
             Some(Some(value)) => Lookup::Value(value),
             Some(None) => Lookup::Absent,
             None if self.has_none_of(table, key) => Lookup::Absent,
@@ -247,6 +257,18 @@ impl Overlay {
     pub(crate) fn insert_read(&mut self, watch: &RangeWatch, value: Option<Vec<u8>>) {
         if let Some(value) = self.value_now(watch, &watch.keys.start, value) {
             self.cache.insert(watch.table, &watch.keys.start, value.as_deref());
+        }
+    }
+
+    /// Keeps an inode of a watched range until the next commit takes its changes.
+    pub(crate) fn keep_for_commit(
+        &mut self,
+        watch: &RangeWatch,
+        key: &[u8],
+        value: Option<Vec<u8>>,
+    ) {
+        if let Some(value) = self.value_now(watch, key, value) {
+            self.for_commit.insert(key.into(), value.map(Vec::into_boxed_slice));
         }
     }
 
@@ -365,6 +387,7 @@ impl Overlay {
     /// Takes the changes to commit. Reads still see them until [`Self::end_commit`].
     pub(crate) fn begin_commit(&mut self) -> Arc<ChangeSet> {
         assert!(self.committing.is_none(), "one commit at a time");
+        self.for_commit.clear();
         let changes = Arc::new(std::mem::take(&mut self.current));
         self.committing = Some(changes.clone());
         changes

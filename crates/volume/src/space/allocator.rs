@@ -291,6 +291,21 @@ impl Allocator {
         }
     }
 
+    /// Loads the last region if it is incomplete: [`Self::grow`] needs it.
+    ///
+    /// # Errors
+    /// Those of `load`; an invalid record.
+    pub fn load_incomplete_region<E: From<InvalidRegion>>(
+        &mut self,
+        mut load: impl FnMut(u32) -> Result<Option<Vec<u8>>, E>,
+    ) -> Result<(), E> {
+        let (last, _) = region_and_block(self.blocks - 1);
+        match region_length(last, self.blocks) < region_length(last, u64::MAX) {
+            true => self.load(last, &mut load).map(drop),
+            false => Ok(()),
+        }
+    }
+
     /// Extends the device to `blocks` blocks. The new blocks are free.
     ///
     /// Records taken from now on are valid for this size only. Commit the size together with them.

@@ -3,7 +3,6 @@
 use std::future::ready;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use uringfs_device::Errno;
 use uringfs_file::{
@@ -21,9 +20,6 @@ use crate::open_file::open_file::OpenFile;
 use crate::space::extent::ExtentState;
 use crate::space::extent_map::ExtentOrHole;
 use crate::volume::volume::Volume;
-
-/// Files whose lost writes are remembered. The volume's next sync reports those of any file.
-const MAX_LOST_WRITES: usize = 4096;
 
 /// The map of one open handle.
 pub(crate) struct VolumeMap {
@@ -210,13 +206,7 @@ impl ResizableMap for VolumeMap {
     }
 
     fn note_lost_writes(&self) {
-        let shared = &self.volume.shared;
-        shared.has_lost_writes.store(true, Ordering::Release);
-        let lost = &mut *shared.lost_writes.lock();
-        if lost.len() >= MAX_LOST_WRITES {
-            lost.pop_first();
-        }
-        lost.insert(self.file.number);
+        self.volume.shared.note_lost_writes(self.file.number);
     }
 
     fn take_lost_writes(&self) -> bool {

@@ -114,7 +114,8 @@ impl VolumeOptions {
         let LoadedVolume { superblock, known, allocator, system_zone, .. } = loaded;
         let total = superblock.total_blocks;
         let mut overlay = Overlay::new(self.catalog_cache_bytes / 4 * 3);
-        if known < total {
+        // Unless the last region is damaged, which cannot grow.
+        if known < total && allocator.space().total == total {
             let mut changes = ChangeSet::default();
             changes.put(Key::State(BLOCKS_KEY), total.to_be_bytes().to_vec());
             changes.put(Key::State(SUPERBLOCK_KEY), superblock.identity(superblock.generation));

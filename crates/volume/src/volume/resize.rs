@@ -5,8 +5,9 @@ use uringfs_device::Errno;
 use crate::blocks::BLOCK;
 use crate::catalog::Access;
 use crate::core::blocking::{WaitMode, run_blocking};
+use crate::core::state::{VolumeState, read_region};
 use crate::error::{Error, ErrorKind};
-use crate::superblock::MAX_BLOCKS;
+use crate::superblock::{MAX_BLOCKS, REPAIR_ADVICE};
 use crate::volume::volume::Volume;
 
 impl Volume {
@@ -34,7 +35,7 @@ impl Volume {
     ///
     /// # Errors
     /// `Input` if `bytes` is less than the current size, more than the device or 64 TiB, or no multiple of 4096;
-    /// EROFS if the volume is read-only; as [`Volume::sync`].
+    /// EROFS if the volume is read-only; `Damaged` if the record of the last blocks is, and nothing has changed; as [`Volume::sync`].
     pub fn resize(&self, bytes: u64) -> Result<(), Error> {
         // A size that cannot be read again is the one from before.
         let _ = self.device().refresh_size();
@@ -59,6 +60,7 @@ impl Volume {
             return Ok(());
         }
         let _change = self.begin_change(WaitMode::Blocking).await?;
+        self.load_last_region().await?;
         {
             let mut state = self.shared.state.lock();
             let has = state.grow_target.unwrap_or(state.superblock.total_blocks);
@@ -76,6 +78,18 @@ impl Volume {
             true => device_has(),
             false => Ok(()),
         }
+    }
+
+    /// Loads the region that grows, so that damage of it refuses the resize, and does not end the volume.
+    async fn load_last_region(&self) -> Result<(), Error> {
+        let loaded = self.shared.with_retries(WaitMode::Blocking, |state, _| {
+            let VolumeState { allocator, overlay, .. } = state;
+            allocator.load_incomplete_region(|region| read_region(overlay, region))
+        });
+        loaded.await.map_err(|error| match error.kind() {
+            ErrorKind::Damaged => error.context("cannot resize").with_advice(REPAIR_ADVICE),
+            _ => error,
+        })
     }
 }
 

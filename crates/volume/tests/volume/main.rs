@@ -42,6 +42,7 @@ mod read_ahead;
 mod reopened;
 mod resize;
 mod resized_device;
+mod small_cache;
 mod space;
 mod std_names;
 mod syncs;

@@ -9,6 +9,7 @@ use rustix::io::Errno;
 use std::fs::Permissions;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
+use std::process::Command;
 
 fn stat(folder: &Path, path: &str) -> serde_json::Value {
     let all: serde_json::Value =
@@ -108,6 +109,42 @@ fn extended_attributes_are_set_printed_and_removed() {
     );
     refused(folder, ["xattr", "get", "user.one", "v:/a"], "there is no attribute 'user.one'");
     refused(folder, ["xattr", "set", "one", "1", "v:/a"], "names begin with user.");
+}
+
+#[test]
+fn attributes_are_those_of_the_file_that_a_link_leads_to_except_with_h() {
+    let folder = volume();
+    let folder = folder.path();
+    run_ok(folder, ["touch", "v:/a"]);
+    run_ok(folder, ["ln", "-s", "a", "v:/link"]);
+    run_ok(folder, ["xattr", "set", "user.one", "1", "v:/link"]);
+    assert_eq!(run_ok(folder, ["xattr", "get", "user.one", "v:/a"]), "1");
+    assert_eq!(run_ok(folder, ["xattr", "list", "v:/link"]), "user.one\n");
+    assert_eq!(run_ok(folder, ["xattr", "list", "-h", "v:/link"]), "");
+    run_ok(folder, ["xattr", "set", "-h", "trusted.of-link", "2", "v:/link"]);
+    assert_eq!(run_ok(folder, ["xattr", "list", "v:/a"]), "user.one\n");
+    run_ok(folder, ["xattr", "remove", "user.one", "v:/link"]);
+    assert_eq!(run_ok(folder, ["xattr", "list", "v:/a"]), "");
+}
+
+#[test]
+fn new_files_have_what_the_umask_allows() {
+    let folder = volume();
+    let folder = folder.path();
+    let program = env!("CARGO_BIN_EXE_uringfs");
+    let commands = format!(
+        "umask 077; {program} truncate -s 1 v:/a && echo b | {program} put - v:/b && {program} touch v:/c"
+    );
+    run_shell(folder, &commands);
+    for path in ["v:/a", "v:/b", "v:/c"] {
+        assert_eq!(run_ok(folder, ["stat", "-c", "%a", path]), "600\n", "{path}");
+    }
+}
+
+fn run_shell(folder: &Path, commands: &str) {
+    let mut shell = Command::new("sh");
+    let output = ChildProcess::start(shell.args(["-c", commands]).current_dir(folder)).end();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
 #[test]

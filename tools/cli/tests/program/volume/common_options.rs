@@ -79,6 +79,10 @@ fn cp_and_mv_update_and_ask() {
         &["cp", "-i", "@run", "@a.c"],
         &["cp", "-i", "-n", "@run", "@a.c"],
         &["mv", "-i", "@run", "@a.c"],
+        &["mv", "-f", "-i", "@run", "@a.c"],
+        &["cp", "-i", "-f", "@run", "@a.c"],
+        &["mv", "-v", "-i", "-f", "@run", "@a.c"],
+        &["cp", "-p", "@a.c", "@run"],
         &["mv", "-uv", "@new", "@run"],
     ] {
         mirror.run(arguments);
@@ -178,6 +182,7 @@ fn df_takes_paths() {
     let folder = folder.path();
     run_ok(folder, ["mkdir", "v:/d"]);
     let whole = run_ok(folder, ["df", "v"]);
+    assert_eq!(run_ok(folder, ["df", "v", "--path", "/d"]), whole);
     for path in ["v:/d", "v:/", "v:"] {
         assert_eq!(run_ok(folder, ["df", path]), whole);
     }

@@ -55,6 +55,7 @@ fn a_path_of_the_host_names_put_and_get() {
     );
     refused(folder, ["ls", "d"], "d: is a directory of this machine; ");
     refused(folder, ["ls", "v:etc/x"], "v:etc/x: does not exist; did you mean v:/etc/x?");
+    refused(folder, ["put", "--draft", "v:/"], "use '-- --draft'");
     refused(folder, ["get", "v:a:b", "."], "v:a:b: does not exist; a path in a volume is ");
     refused(folder, ["ls", "a:etc"], "a:etc: does not exist; a path in a volume is ");
 }
