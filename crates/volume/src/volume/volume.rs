@@ -355,7 +355,7 @@ impl Volume {
         written_back.map_err(|errno| self.sync_error("writing back files", errno))?;
         self.commit_in_mode(mode).await?;
         match self.shared.has_lost_writes.swap(false, Ordering::AcqRel) {
-            true => Err(Error::io("writing back a closed file", Errno::IO)),
+            true => Err(Error::io("writing the changes of a file, which are lost", Errno::IO)),
             false => Ok(()),
         }
     }
