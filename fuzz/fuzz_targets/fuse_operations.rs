@@ -1,5 +1,5 @@
-//! Sequences of requests that a kernel could send, compared with a plain model of names and bytes. What the server answers,
-//! and what the volume has at the end, is what the model has.
+//! Sequences of requests that a kernel could send, compared with a plain model of names and bytes. The answers of the
+//! server, and the content of the volume at the end, are those of the model.
 
 #![no_main]
 
@@ -216,7 +216,7 @@ struct Node {
     xattr: Option<Vec<u8>>,
 }
 
-/// What the volume should have. The root is the first node.
+/// The expected content of the volume. The root is the first node.
 struct Model(Vec<Node>);
 
 impl Model {
@@ -415,7 +415,7 @@ fn if_any<const N: usize>(errors: [(bool, i32); N]) -> Vec<i32> {
     errors.into_iter().filter_map(|(is_wrong, error)| is_wrong.then_some(error)).collect()
 }
 
-/// What a file is created with: nothing, or an extension that gives it the attribute.
+/// The attribute of a new file, if it gets one, and the extension of the request that gives it.
 fn label(byte: u8) -> (Option<Vec<u8>>, Body) {
     if byte % 3 == 0 {
         return (None, body());

@@ -1,5 +1,5 @@
-//! What a server of NBD sends to the client: a handshake, then replies to eight requests in flight. No panics, no bytes
-//! outside of a read or twice, no read that succeeds without all of its bytes, and refusals of one line.
+//! The messages of an NBD server to the client: a handshake, then replies to eight requests in flight. No panics, no
+//! bytes outside of a read or twice, no read that succeeds without all of its bytes, and refusals of one line.
 
 #![no_main]
 

@@ -10,7 +10,7 @@ use nbd_served::exchange;
 use uringfs_nbd_protocol::handshake::{Greeting, OPTION_REPLY_MAGIC, OptionReply};
 use zerocopy::FromBytes;
 
-// Input: what the client sends. It never comes to a request: no option is GO or EXPORT_NAME.
+// Input: the bytes that the client sends. It never comes to a request: no option is GO or EXPORT_NAME.
 fuzz_target!(|bytes: &[u8]| {
     let begins = |option: u8| {
         let head = [b"IHAVEOPT", &[0, 0, 0, option][..]].concat();

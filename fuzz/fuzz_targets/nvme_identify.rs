@@ -1,4 +1,5 @@
-//! What an NVMe controller says of itself and of a namespace. No panics: a geometry that a device can have, or a refusal of one line.
+//! The answers of an NVMe controller about itself and about a namespace. No panics: a geometry that a device can have,
+//! or a refusal of one line.
 
 #![no_main]
 

@@ -1,5 +1,5 @@
-//! The name of an image, as programs get it from their users. No panics: what is parsed is shown in a form that means the same,
-//! or refused in one line.
+//! The name of an image, as programs get it from their users. No panics: a name that is parsed is shown in a form that
+//! means the same, any other is refused in one line.
 
 #![no_main]
 

@@ -13,8 +13,7 @@ use crate::region::{Region, RegionId};
 ///
 /// # Safety
 /// The operation moves the value, and may drop it in another thread. While it owns the value, [`Self::io_bytes`] must
-/// keep address, length and content, and any thread may read them. Only the methods with a documentation may be
-/// implemented.
+/// keep address, length and content, and any thread may read them. Only the documented methods may be implemented.
 #[diagnostic::on_unimplemented(
     message = "an operation cannot write from `{Self}`: pass a `Buffer`, `Vec<u8>` or `Box<[u8]>`",
     label = "an operation owns its memory until it ends",
@@ -24,8 +23,8 @@ pub unsafe trait IoBuf: Send + Sized + 'static {
     /// The bytes.
     fn io_bytes(&self) -> &[u8];
 
-    /// A value in place of one that is lost: that of an operation which was given up while the kernel had its memory,
-    /// or which the parent of this process has.
+    /// A value in place of one that is lost: that of an operation that was given up while the kernel had its memory, or
+    /// that belongs to the parent of this process.
     fn lost() -> Self;
 
     #[doc(hidden)]
@@ -60,8 +59,8 @@ pub unsafe trait IoBuf: Send + Sized + 'static {
     note = "`Buffer::copy_of` copies borrowed bytes"
 )]
 pub unsafe trait IoBufMut: IoBuf {
-    /// All bytes that a read may fill, each initialized. A `Vec` gives its whole capacity, and fills what is spare with
-    /// zeros first.
+    /// All bytes that a read may fill, each initialized. A `Vec` gives its whole capacity, and fills the spare part
+    /// with zeros first.
     fn io_bytes_mut(&mut self) -> &mut [u8];
 
     /// Makes the first `length` of these bytes the content, where the type has a length. Called after a read with the
@@ -76,7 +75,7 @@ pub unsafe trait IoBufMut: IoBuf {
     }
 }
 
-/// What an operation has of its caller, and gives back: one value, or several.
+/// The memory that an operation takes from its caller and gives back: one value, or several.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be the memory of an operation: pass a `Buffer`, `Vec<u8>` or `Box<[u8]>`",
     label = "an operation owns its memory until it ends"
@@ -88,7 +87,7 @@ pub trait OpMemory: Sized {
     /// The values from their buffers, after a read of so many bytes in all.
     fn from_buffers(buffers: Vec<Buffer>, read: usize) -> Self;
 
-    /// In place of lost memory.
+    /// A value in place of lost memory.
     fn lost() -> Self;
 }
 
@@ -133,7 +132,7 @@ pub struct TooLong(pub Buffer);
 /// A value in the region of a buffer.
 struct Loan<B> {
     value: B,
-    /// Call it with the bytes read. `None` for a write.
+    /// It is called with the number of bytes read. `None` for a write.
     set_length: Option<fn(&mut B, usize)>,
 }
 
@@ -155,7 +154,7 @@ impl<B: IoBuf> Loan<B> {
 
     fn end(buffer: Buffer, read: usize) -> B {
         let loan = buffer.into_value().and_then(|value| value.downcast::<Loan<B>>().ok());
-        // Without it, a part of the memory is with a request that was given up.
+        // Without a loan, a request that was given up still has a part of the memory.
         let Some(loan) = loan else { return <B as IoBuf>::lost() };
         let Loan { mut value, set_length } = *loan;
         if let Some(set_length) = set_length {
@@ -200,7 +199,7 @@ unsafe impl IoBufMut for Buffer {
     }
 }
 
-/// Types of which a write takes the bytes that they dereference to.
+/// Types that dereference to bytes, which a write takes.
 macro_rules! write_from {
     ($($type:ty $([$($generics:tt)*])?, $lost:expr;)*) => {$(
         // SAFETY: the bytes are on the heap or static, so they stay in place when the value moves. While it is owned
@@ -374,7 +373,7 @@ mod tests {
         tail.fill(9);
         head.join(tail).unwrap();
         assert_eq!(Vec::take_back(head, 3), [1, 9, 9]);
-        // A part that is with a request that was given up keeps the memory.
+        // A part that a request still has after it was given up keeps the memory.
         let mut head = vec![1, 2, 3, 4].lend_for_read().unwrap();
         let tail = head.split_off(2);
         assert_eq!(Vec::<u8>::take_back(head, 2), []);

@@ -1,4 +1,4 @@
-//! What client and server agree on before the first request: the fixed newstyle handshake.
+//! The agreement of client and server before the first request: the fixed newstyle handshake.
 
 use zerocopy::big_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -12,7 +12,7 @@ pub const OPTION_REPLY_MAGIC: u64 = 0x0003_e889_0455_65a9;
 
 /// Flags of the handshake, of either side.
 pub mod flags {
-    /// Options can fail without an end of the connection.
+    /// Options can fail without ending the connection.
     pub const FIXED_NEWSTYLE: u16 = 1;
     /// The reply to [`EXPORT_NAME`](super::OptionCode::EXPORT_NAME) ends without 124 zeros.
     pub const NO_ZEROES: u16 = 2;
@@ -44,7 +44,7 @@ pub mod export_flags {
     pub const SEND_FAST_ZERO: u16 = 1 << 11;
 }
 
-/// What the server sends first.
+/// The first message of the server.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct Greeting {
@@ -110,7 +110,7 @@ impl OptionReply {
     }
 }
 
-/// What a client asks for. Clients may send numbers that no constant has.
+/// The number of an option. Clients may send numbers that no constant has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OptionCode(pub u32);
 
@@ -127,7 +127,7 @@ impl OptionCode {
     pub const SET_META_CONTEXT: OptionCode = OptionCode(10);
 }
 
-/// What a server answers to an option.
+/// The number of a server's reply to an option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReplyCode(pub u32);
 
@@ -153,7 +153,7 @@ impl ReplyCode {
     }
 }
 
-/// What [`OptionCode::INFO`] and [`OptionCode::GO`] ask for.
+/// The kinds of information that [`OptionCode::INFO`] and [`OptionCode::GO`] ask for.
 pub mod info {
     use super::*;
 
@@ -161,7 +161,7 @@ pub mod info {
     pub const EXPORT: u16 = 0;
     /// The name of the export.
     pub const NAME: u16 = 1;
-    /// What the export is, for people.
+    /// A description of the export, for people.
     pub const DESCRIPTION: u16 = 2;
     /// [`BlockSizeInfo`].
     pub const BLOCK_SIZE: u16 = 3;

@@ -14,7 +14,7 @@
 //! assert_eq!((parsed.offset.get(), parsed.length.get(), rest), (4096, 512, &[][..]));
 //! ```
 
-// What client and server agree on before the first request.
+// The agreement of client and server before the first request.
 pub mod handshake;
 // Requests and replies.
 pub mod transmission;

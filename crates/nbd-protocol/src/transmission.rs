@@ -11,7 +11,7 @@ pub const SIMPLE_REPLY_MAGIC: u32 = 0x6744_6698;
 /// The word before each chunk of a structured reply.
 pub const CHUNK_MAGIC: u32 = 0x668e_33ef;
 
-/// What a client asks for. Clients may send numbers that no constant has.
+/// The number of a command. Clients may send numbers that no constant has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Command(pub u16);
 
@@ -53,7 +53,7 @@ pub struct Request {
     pub command: U16,
     /// The client's name for the request, which the replies repeat.
     pub cookie: U64,
-    /// Where it begins in the export, in bytes.
+    /// Its offset in the export, in bytes.
     pub offset: U64,
     /// In bytes.
     pub length: U32,
@@ -128,7 +128,7 @@ pub mod chunk_flags {
     pub const DONE: u16 = 1;
 }
 
-/// What a chunk says.
+/// The kind of a chunk's content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChunkKind(pub u16);
 
@@ -156,7 +156,7 @@ impl ChunkKind {
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct Hole {
-    /// Where they begin in the export, in bytes.
+    /// Their offset in the export, in bytes.
     pub offset: U64,
     /// In bytes.
     pub length: U32,
@@ -172,7 +172,7 @@ pub struct ErrorHead {
     pub length: U16,
 }
 
-/// What `base:allocation` says of a range.
+/// The flags of a range in the context `base:allocation`.
 pub mod extent_flags {
     /// It takes no room.
     pub const HOLE: u32 = 1;

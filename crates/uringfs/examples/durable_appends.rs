@@ -21,7 +21,7 @@ type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
 /// Bytes of a record.
 const RECORD: usize = 512;
-/// What comes before the appends that count.
+/// The time before the appends that count.
 const RAMP: Duration = Duration::from_millis(300);
 
 fn main() -> Result<()> {

@@ -105,7 +105,7 @@ pub mod volume {
     };
 }
 
-/// What the operations of a [`File`] take and return, and its switches.
+/// The types that the operations of a [`File`] take and return, and its switches.
 ///
 /// Files have holes, which take no space and read as zeros:
 ///

@@ -94,7 +94,7 @@ fn reactors_in_several_threads_use_one_export() {
                     assert!(completed.drain(..).all(|one| one.result() == Ok(4096)));
                     assert_eq!(reactor.block_on(file.sync_all()), Ok(()));
                     barrier.wait();
-                    // What another thread has written, by another connection.
+                    // Blocks that another thread has written, by another connection.
                     let other = (thread + 1) % 3;
                     let offset = |number| (3 * number + other) * 4096;
                     for number in 0..200 {
@@ -229,7 +229,7 @@ fn a_volume_has_all_that_was_synced_when_its_server_is_killed_at_any_message() {
             let peer = cached_disk(folder.path(), &disk, offer.clone(), cuts);
             let synced = fill(device(&peer.target()));
             let messages = peer.messages();
-            // What is found is what is on the medium.
+            // After the cut, only the bytes on the medium are found.
             peer.cut();
             check(&device(&peer.target()), &what);
             let volume = Volume::open_on(device(&peer.target())).unwrap();

@@ -37,7 +37,7 @@ pub enum ErrorKind {
 
 /// An error of a [`Volume`](crate::Volume). `Display` is one line: what happened, to what, what to do.
 ///
-/// The line has the text of the cause. So [`source`](std::error::Error::source) is what is below that cause, as in
+/// The line has the text of the cause. So [`source`](std::error::Error::source) is the error below that cause, as in
 /// [`io::Error`]: a report that prints the whole chain repeats nothing.
 ///
 /// ```
@@ -64,7 +64,7 @@ pub struct Error {
     /// The key of a damaged record.
     key: Option<Vec<u8>>,
     cause: Option<Box<dyn std::error::Error + Send + Sync>>,
-    /// What to do, at the end of the line.
+    /// The advice, at the end of the line.
     advice: Option<&'static str>,
 }
 
@@ -147,8 +147,9 @@ impl Error {
         self.key.as_ref()?.get(8..)
     }
 
-    /// The path that the failed call was about, as it was given: of a call with two paths, the one that is the reason.
-    /// Of a volume that cannot be opened or created: the path of its file or device. `None` for calls without a path.
+    /// The path that the failed call was about, as it was given; for a call with two paths, the one that is the reason.
+    /// For a volume that cannot be opened or created, it is the path of its file or device. `None` for calls without a
+    /// path.
     pub fn path(&self) -> Option<&Path> {
         self.path.as_deref()
     }
@@ -178,7 +179,7 @@ impl Error {
         }
     }
 
-    /// The errno as a number, as of [`io::Error::raw_os_error`].
+    /// The errno as a number, as from [`io::Error::raw_os_error`].
     pub fn raw_os_error(&self) -> i32 {
         self.errno().raw_os_error()
     }

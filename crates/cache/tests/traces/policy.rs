@@ -30,7 +30,7 @@ pub struct S3Fifo {
     last: Option<u64>,
 }
 
-/// Which accesses are counted.
+/// The accesses that are counted.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Counts {
     /// All but those of the folio that the handle accessed last, as the cache does.

@@ -92,7 +92,7 @@ impl Batch {
 
     /// Begins to read into the buffers of these slots. Returns how many of `transfers`, from the first on, have begun:
     /// fewer than all of them when the next one was refused. They reach the device with the next
-    /// [`Self::completions`], or with what else submits.
+    /// [`Self::completions`], or with anything else that submits.
     ///
     /// # Errors
     /// The reason when the first was refused:
@@ -188,8 +188,8 @@ impl Batch {
     }
 
     /// Submits what has begun, waits until at least `min` completions of this batch are there or `timeout` has passed,
-    /// and returns them. Waits for no more than are in flight. What is not taken stays for the next call, with its bytes. No
-    /// event reports that to a foreign loop ([`Reactor::fd`]), so one takes all of them.
+    /// and returns them. Waits for no more than are in flight. Completions that are not taken stay for the next call,
+    /// with their bytes. No event reports these to a foreign loop ([`Reactor::fd`]), so such a loop takes all of them.
     ///
     /// # Errors
     /// Any error of the kernel when it takes no requests at all. ECHILD in the child of a fork. EDEADLK in code that

@@ -26,7 +26,7 @@ use crate::state::file::{File, FileHandle};
 use crate::writeback::runs;
 use crate::writeback::sync;
 
-/// What to do.
+/// The operation that a request asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OpKind {
     Read,
@@ -324,7 +324,7 @@ pub(crate) fn ensure_attached(reactor: &ReactorCore, handle: &FileHandle) -> Res
     if reactor.is_attached(handle.index) {
         return Ok(false);
     }
-    // To attach takes locks of the process, which threads of the parent may have held.
+    // Attaching takes locks of the process, which threads of the parent may have held.
     handle.map.check_process()?;
     reactor
         .attach(&handle.device_inner)

@@ -41,7 +41,7 @@ fn extended_down_to_disk_size(handle: &FileHandle, folios: &Range<u64>) -> Range
 /// back.
 ///
 /// # Errors
-/// The device's error. What could not be written stays dirty.
+/// The device's error. Folios that could not be written stay dirty.
 pub(crate) async fn write_back(
     operation: &mut Operation,
     handle: &FileHandle,

@@ -451,7 +451,7 @@ fn a_batch_leaves_the_rest_of_the_reactor_alone() {
                 let first = round + number as u64 * 100;
                 assert_eq!(batch.read(&file, &blocks_from(first)), Ok(SLOTS as usize));
             }
-            // What one finds for the other is not lost.
+            // Completions that a call on one batch finds for the other are not lost.
             for (number, batch) in batches.iter_mut().enumerate() {
                 let mut ended = 0;
                 while ended < SLOTS as usize {

@@ -22,7 +22,7 @@ fn back_ends() -> Vec<BackEnd> {
     all
 }
 
-/// What one thread does to the file in a round, given the round's number.
+/// The work of one thread on the file in a round, given the round's number.
 type Job = Box<dyn Fn(&Reactor, &File, u8) + Send + Sync>;
 
 fn write(offset: u64, length: usize) -> Job {

@@ -196,7 +196,8 @@ fn an_idle_reactor_is_not_readable() {
 /// A wait, by what it is for.
 type Wait<'w> = (&'static str, Box<dyn FnMut() + 'w>);
 
-/// A foreign loop polls the descriptor after waits of the thread's own, too: what comes then must make it readable.
+/// A foreign loop polls the descriptor after waits of the thread's own, too: a completion or a message that comes then
+/// must make it readable.
 #[test]
 fn a_message_after_a_wait_of_the_threads_own_makes_the_descriptor_readable() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! Files, one module a subject. One program, since linking takes longer than most modules' tests. What counts threads or
-//! system calls of the process, or forks, is a program of its own.
+//! Files, one module a subject. One program, since linking takes longer than most modules' tests. A test that counts
+//! threads or system calls of the process, or forks, is a program of its own.
 
 #[path = "../harness/mod.rs"]
 mod harness;

@@ -104,7 +104,7 @@ fn nothing_is_written_beyond_the_end_of_an_image_that_was_seen_to_shrink() {
         assert_eq!(zeroed, Err(Errno::IO));
         assert_eq!(image.read(&image.file, SIZE / 2, 4096), Err(Errno::IO));
         assert_eq!(image.length(), SIZE / 2);
-        // What is left is read and written.
+        // The part that is left is read and written.
         assert_eq!(image.write_by_token(SIZE / 2 - 4096), Ok(4096));
         assert_eq!(image.write(&image.file, 100, 10_000), Ok(10_000));
         assert_eq!(image.read(&image.file, 100, 10_000), Ok(pattern(100, 10_000).to_vec()));

@@ -634,12 +634,12 @@ impl CatalogState {
         Some(Error::new(*kind, format!("the catalog has stopped, reopen the volume: {why}")))
     }
 
-    /// What can be changed.
+    /// The open catalog, if it can be changed.
     fn usable(&self) -> Result<&Open, Error> {
         self.failure().map_or_else(|| self.readable(), Err)
     }
 
-    /// What can be read.
+    /// The open catalog, if it can be read.
     fn readable(&self) -> Result<&Open, Error> {
         let failure = || self.failure().expect("a catalog is open unless it has failed");
         self.open.as_ref().ok_or_else(failure)

@@ -29,7 +29,7 @@ use crate::superblock::LoadedSuperblock;
 use crate::volume::open_catalog::open;
 use crate::volume::volume::Volume;
 
-/// Snapshots of which one must be held to the end.
+/// The most snapshots that one read tries: one of them must be held to the end.
 const MAX_SNAPSHOTS: usize = 8;
 
 impl Volume {
@@ -45,7 +45,7 @@ impl Volume {
     ///   for a commit, for reads in flight or for a discard, and dirty pages of a cache. None of these is a finding.
     ///
     /// A file without a name that is still open, or not yet reclaimed, is sound. With [`CheckOptions::deep`] each block
-    /// is read that a file used when the check came to it. A block that was freed meanwhile is no finding.
+    /// that a file used when the check came to it is read. A block that was freed meanwhile is no finding.
     ///
     /// # Cost
     /// Blocks the thread, and reads from the device; tasks call it in a thread of its own. Commits wait while a snapshot
@@ -145,7 +145,7 @@ struct VolumeSnapshot {
     pin: PagePin,
 }
 
-/// What a check of the metadata has found.
+/// The result of a check of the metadata.
 struct CheckedMetadata {
     findings: Findings,
     report: CheckReport,

@@ -31,7 +31,7 @@ enum Reclaimed {
     Partial,
 }
 
-/// What a commit finds when it takes the changes.
+/// The outcome when a commit takes the changes.
 pub(super) enum Collected {
     Changes(CommitSet),
     /// The volume must grow first.
@@ -88,7 +88,7 @@ impl VolumeShared {
             }
         };
         if needs_room {
-            // Rather a check begins again than that an operation fails.
+            // A check that begins again is better than an operation that fails.
             self.catalog.release_pins();
         }
         self.blocks.flush().map_err(|errno| Error::io("flushing file data", errno))?;

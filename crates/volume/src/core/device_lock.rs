@@ -44,7 +44,7 @@ pub(crate) struct DeviceLock {
     _device_use: Option<DeviceUse>,
 }
 
-/// What a lock is for, as errors call it.
+/// The purpose of a lock, as errors call it.
 #[derive(Clone, Copy)]
 struct Purpose(&'static str);
 
@@ -153,7 +153,8 @@ impl DeviceLock {
         Ok(lock)
     }
 
-    /// The names of its locks, as [`Holder::lock`]. A device of which it uses a part has none: other parts may be other volumes.
+    /// The names of its locks, as [`Holder::lock`]. A device of which the volume uses only a part has none: other parts
+    /// may be other volumes.
     pub(crate) fn names(&self) -> Vec<String> {
         let backend = self.device.core().backend();
         let own = match (backend.shared_name(), backend.identity()) {
@@ -392,7 +393,7 @@ impl Holder {
         &self.lock
     }
 
-    /// The process that holds an `flock` of a file. `Some(None)`: no running one does. `None`: it cannot be said.
+    /// The process that holds an `flock` of a file. `Some(None)`: no running one does. `None`: it is unknown.
     fn of(file: &Stat) -> Option<Option<Holder>> {
         let locks = std::fs::read_to_string("/proc/locks").ok()?;
         let lock = lock_name(file);

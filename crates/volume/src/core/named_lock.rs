@@ -27,10 +27,10 @@ pub(crate) enum LockKind {
     Exclusive,
 }
 
-/// What conflicting holders of a lock mean.
+/// The meaning of conflicting holders of a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Others {
-    /// The lock is not to be had.
+    /// The lock cannot be acquired.
     Respected,
     /// Nothing: they are excluded in another way.
     Ignored,
@@ -52,7 +52,7 @@ pub(crate) struct NamedHolder {
     /// As the name of its socket says: any process can bind that name.
     pub(crate) process: u32,
     kind: LockKind,
-    /// Of its socket.
+    /// The inode of its socket.
     inode: u64,
 }
 
@@ -92,7 +92,8 @@ impl NamedLock {
     }
 }
 
-/// A process that holds the lock. None that another process only names, as far as this one may see that.
+/// A process that holds the lock. A process that another one merely names in its socket does not count, as far as this
+/// one may see that.
 pub(crate) fn holder(name: &str) -> Option<NamedHolder> {
     holders(name).ok()?.into_iter().find(NamedHolder::may_have_socket)
 }
@@ -110,7 +111,8 @@ impl NamedHolder {
     }
 }
 
-/// What the names of all sockets of a lock begin with. They have at most 107 bytes, a lock's name has any number.
+/// The beginning of the names of all sockets of a lock. A socket's name has at most 107 bytes, a lock's name any
+/// number.
 fn prefix(name: &str) -> String {
     format!("uringfs/lock/{:032x}/", fnv1a(name.as_bytes()))
 }

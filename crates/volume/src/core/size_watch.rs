@@ -2,8 +2,8 @@
 //!
 //! The size is read again where a success would promise what a smaller device cannot keep, and where something went wrong:
 //! before and after each commit, after each flush that makes a file durable, and after each failed request. A device that
-//! has become too small stops the volume for good, with one line: what was cut off is lost, even if the device is
-//! enlarged again. Reads of the rest go on.
+//! has become too small stops the volume for good, with one line: the part that was cut off is lost, even if the device
+//! is enlarged again. Reads of the rest go on.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};

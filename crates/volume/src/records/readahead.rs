@@ -51,7 +51,7 @@ impl GroupReadahead {
         }
     }
 
-    /// No more reads the group of a key, until another group takes its slot.
+    /// Stops reading the group of a key, until another group takes its slot.
     pub(crate) fn exclude(&mut self, key: &[u8]) {
         let group = group_of(key);
         *self.slot(group) = Some((group, GroupState::Excluded));
@@ -91,7 +91,7 @@ mod tests {
         {
             assert_eq!(keys.contains(&u64::to_be_bytes(inode).to_vec()), is_inside, "{inode:x}");
         }
-        // What was read may have been evicted.
+        // The records that were read may have been evicted.
         assert_eq!(miss(&mut readahead, 0x1203), None);
         assert_eq!(miss(&mut readahead, 0x1204), Some(keys));
         assert!(miss(&mut readahead, 0x13ff).is_some());

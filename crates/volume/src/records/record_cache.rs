@@ -7,7 +7,7 @@ use indexmap::{Equivalent, IndexSet};
 
 use crate::catalog::Table;
 
-/// Used records that one insertion passes by at most until it evicts one.
+/// The most used records that the hand passes before it evicts one.
 const MAX_PASSED: usize = 64;
 
 /// Some of the catalog's records, and some keys without a record.
@@ -129,7 +129,7 @@ impl CachedRecord {
     }
 }
 
-/// What tells records apart.
+/// The table and the key, which tell records apart.
 #[derive(PartialEq, Eq, Hash)]
 struct RecordKey<'a> {
     table: Table,

@@ -1,5 +1,6 @@
 //! Another format that was made over a volume: a file system, a partition table, swap. Such a format overwrites the
-//! beginning of the device, and leaves the backup superblock, or even a slot. To write a superblock would destroy it.
+//! beginning of the device, and leaves the backup superblock, or even a slot. Writing a superblock would destroy that
+//! format.
 
 use std::ops::Range;
 
@@ -8,7 +9,7 @@ use uringfs_device::backend::signature::{DeviceEnds, PROBED_BYTES};
 use crate::blocks::{BLOCK, BlockIo};
 use crate::error::{Error, ErrorKind};
 
-/// What to do about a format over a volume.
+/// The advice about a format over a volume.
 const ADVICE: &str = "uringfs wipe erases what is left of the volume; uringfs check --repair --force restores the \
                       volume as far as possible, and destroys the other format";
 
@@ -17,8 +18,8 @@ const ADVICE: &str = "uringfs wipe erases what is left of the volume; uringfs ch
 pub(crate) struct OtherFormat(&'static str);
 
 impl OtherFormat {
-    /// The format of a device, of which `unusable` are the blocks of slots without a good superblock; None if all are good.
-    /// Unless block 0 is one of them, signatures at the end do not count: they may be in a file's data.
+    /// The format of a device; None if all slots are good. `unusable` are the blocks of those without a good
+    /// superblock. Unless block 0 is one of them, signatures at the end do not count: they may be in a file's data.
     pub(super) fn find(blocks: &BlockIo, unusable: &[u64]) -> Option<OtherFormat> {
         if unusable.is_empty() {
             return None;
@@ -55,7 +56,7 @@ impl OtherFormat {
     }
 }
 
-/// Reads a range that begins with a block. What cannot be read is zeros.
+/// Reads a range that begins with a block. Blocks that cannot be read are zeros.
 fn read_readable(blocks: &BlockIo, range: Range<u64>) -> Vec<u8> {
     let length = (range.end - range.start) as usize;
     if let Ok(bytes) = blocks.read_bytes(range.start, length) {

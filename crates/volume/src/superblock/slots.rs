@@ -16,7 +16,7 @@ use super::superblock::{BACKUP_BLOCK, Features, RESERVED_BLOCKS, Superblock, VER
 use crate::blocks::{BLOCK, BlockIo};
 use crate::error::{Error, ErrorKind};
 
-/// What to do about damage that a repair corrects.
+/// The advice about damage that a repair corrects.
 pub(crate) const REPAIR_ADVICE: &str = "run uringfs check --repair";
 
 /// The line of damage that a repair corrects.

@@ -1,4 +1,4 @@
-//! [`Holders`]: what keeps a volume open after one of its handles was closed.
+//! [`Holders`]: the owners that keep a volume open after one of its handles was closed.
 
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -50,7 +50,7 @@ impl Holders {
         operations.total > operations.stuck || self.threads.strong_count() == 0
     }
 
-    /// What holds the volume, and what to do.
+    /// A message about the holders of the volume, with what to do.
     pub(crate) fn describe(&self) -> String {
         let operations = operations_in_flight(self.device).total;
         let files = self.shared.upgrade().map_or(0, |shared| shared.open_handles());

@@ -1,4 +1,4 @@
-//! Which volume a device holds, found without opening it.
+//! The identity of the volume on a device, found without opening it.
 
 use uringfs_device::Device;
 
@@ -20,8 +20,8 @@ pub struct Identity {
 }
 
 impl Volume {
-    /// Which volume a device holds; None if there is none, if both of its superblocks are damaged, or if another format was
-    /// made over it. Takes no lock, so that the volume may be open elsewhere.
+    /// The volume that a device holds; None if there is none, if both of its superblocks are damaged, or if another
+    /// format was made over it. Takes no lock, so that the volume may be open elsewhere.
     ///
     /// # Errors
     /// `Unsupported` for a format that this code does not know; `Io` if the superblocks cannot be read.

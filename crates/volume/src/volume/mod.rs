@@ -3,10 +3,10 @@
 // Create, open and close.
 mod lifecycle;
 
-// What keeps a volume open that was closed.
+// The holders that keep a volume open after one of its handles was closed.
 mod holders;
 
-// Which volume a device holds.
+// The identity of the volume on a device.
 pub(crate) mod identity;
 
 // The label, changed while the volume is closed.

@@ -136,7 +136,7 @@ impl Volume {
                 let strip = strip_privileges(&map.file, map.is_superuser);
                 self.shared.run_transaction(mode, strip).await?;
             }
-            // Check the cache first: what is written back in between is in the map by then.
+            // Check the cache first: blocks that are written back in between are in the map by then.
             if lock.has_dirty() || !map.file.is_empty() {
                 self.shared.truncate_to_zero(&map.file);
             }

@@ -114,7 +114,7 @@ impl VolumeOptions {
     }
 
     /// Memory for clean metadata: a quarter for pages of the catalog, the rest for single records. A name and its inode take
-    /// about 290 bytes, so a million of them 275 MiB. What is evicted is read from the device again.
+    /// about 290 bytes, so a million of them 275 MiB. Evicted metadata is read from the device again.
     pub fn catalog_cache_bytes(mut self, bytes: usize) -> VolumeOptions {
         self.catalog_cache_bytes = bytes;
         self

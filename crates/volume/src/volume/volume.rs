@@ -133,7 +133,7 @@ impl Volume {
         self.shared.uuid
     }
 
-    /// The name that it was formatted with.
+    /// Its label, as given by the format or by [`Self::set_label`].
     pub fn label(&self) -> &str {
         &self.shared.label
     }
@@ -146,7 +146,8 @@ impl Volume {
 
     /// True if nothing in the volume can be changed: the device is read-only or was opened for reading only, or the
     /// volume is of an older version; and after an error of the device that has stopped the volume, or when the device has
-    /// become too small for it, until it is opened again. What could be read before the error can still be read then, as far as the device can.
+    /// become too small for it, until it is opened again. Until then, everything that could be read before the error
+    /// can still be read, as far as the device can.
     pub fn is_read_only(&self) -> bool {
         let shared = &self.shared;
         self.is_opened_read_only()
@@ -160,7 +161,7 @@ impl Volume {
     }
 
     /// Damage that was found so far, one line each; the last line is the reason if the volume has stopped. Lines about
-    /// damage that opening or reading the catalog found end with what to do, or was done.
+    /// damage that opening or reading the catalog found end with what to do, or with what was done.
     pub fn flaws(&self) -> Vec<String> {
         let failure = self.shared.catalog.failure().map(|error| error.to_string());
         let mut warnings = self.shared.state.lock().warnings.lines().to_vec();

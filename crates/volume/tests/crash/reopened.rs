@@ -1,6 +1,6 @@
 //! A flush or a write of a commit fails, so the volume stops. It is reopened and used, and then the
-//! power is cut. What reopening found is there, whether the device had made it durable before or
-//! not.
+//! power is cut. The state that reopening found is there, whether the device had made it durable
+//! before or not.
 
 use uringfs_device::backend::sim::CrashPlan;
 use uringfs_device::{Device, Errno, Op};
@@ -36,7 +36,7 @@ const FAILING: [Operation; 10] = [
 
 impl<'r> Run<'r> {
     /// Makes the `nth` request of a kind fail during a sync and the closing of the volume, and
-    /// reopens the volume. What is found then stays.
+    /// reopens the volume. The state that is found then stays.
     fn fail_and_reopen(mut self, op: Op, nth: u64) -> Run<'r> {
         self.history.sim.fail_nth(op, nth, Errno::IO);
         if self.volume.sync().is_ok() {

@@ -2,9 +2,9 @@
 //!
 //! - One flipped bit: every file keeps its content, the volume or its check names the block, and a
 //!   repair leaves a sound volume.
-//! - A whole sector of zeros or garbage: what can be read is right, and the rest is an error. The
-//!   check names the block. A repair leaves a sound volume with all files whose records were
-//!   elsewhere.
+//! - A whole sector of zeros or garbage: everything that can be read is right, and the rest is an
+//!   error. The check names the block. A repair leaves a sound volume with all files whose records
+//!   were elsewhere.
 //!
 //! `PROPTEST_CASES` sets how many sectors are tried, drawn from a seed that a failure prints; 1024
 //! or more tries all of them.

@@ -1,7 +1,7 @@
 //! The n-th read, write or flush fails, for every n, once or from then on; or the n-th write finds
 //! the host's disk full. Each failure is reported. No sync succeeds after a failed flush.
 //! Acknowledged data are there when the volume is opened again, with or without a power cut in
-//! between. What is found then survives the next power cut.
+//! between. The names and sizes that are found then survive the next power cut.
 
 use std::collections::BTreeMap;
 use std::future::poll_fn;

@@ -17,7 +17,7 @@ const FILES: u64 = 1500;
 const STEPS: u64 = 400;
 const NOTE: &str = "user.note";
 
-/// What the tree has: directory and name of each file, and the file.
+/// The content of the tree: directory and name of each file, and the file.
 type Tree = BTreeMap<(usize, String), Known>;
 
 #[derive(Clone, Debug, PartialEq, Eq)]

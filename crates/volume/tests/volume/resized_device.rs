@@ -90,7 +90,7 @@ fn a_volume_is_read_only_once_its_image_was_seen_to_shrink() {
     set_length(&path, 16 * MIB);
     assert_eq!(reactor.block_on(file.sync_data()), Err(Errno::IO));
     assert!(volume.is_read_only());
-    // Neither on the fast path, nor on the slow one, nor a new handle.
+    // Writes are refused on the fast path, on the slow one, and by a new handle.
     reactor.write_at(&file, Buffer::zeroed(4096), 0, Token::new(1)).unwrap();
     let mut completed: Vec<Completion> = Vec::new();
     reactor.reap(1, None, &mut completed).unwrap();
@@ -100,7 +100,7 @@ fn a_volume_is_read_only_once_its_image_was_seen_to_shrink() {
     let refused = volume.create_dir("/new").unwrap_err();
     assert_eq!(refused.errno(), Errno::ROFS);
     assert!(volume.sync().is_err());
-    // What is left is read.
+    // The blocks that are left are read.
     let (read, bytes) = reactor.block_on(file.read_at(Buffer::zeroed(8192), 0));
     assert_eq!((read, &bytes[..]), (Ok(8192), &[2; 8192][..]));
     let line = shrunk(&reactor, &events);
@@ -194,7 +194,7 @@ fn no_moment_of_a_change_of_size_loses_anything_silently() {
         let smaller = work.random.below(needed / BLOCK) * BLOCK;
         work.resize_at_a_request(smaller);
         while size_of(&work.sim) == needed {
-            // What fails is not known to the model any more.
+            // The model does not know files of failed operations any more.
             let _ = work.go_on();
         }
         for _ in 0..work.random.below(20) {
@@ -220,7 +220,7 @@ fn no_moment_of_a_change_of_size_loses_anything_silently() {
     }
 }
 
-/// Random work on a volume, and what its files have.
+/// Random work on a volume, and the content of its files.
 struct Work {
     sim: Sim,
     volume: Volume,
