@@ -163,7 +163,7 @@ impl NewBytes {
         Ok(new)
     }
 
-    /// To be filled by requests; what these do not fill is undefined.
+    /// To be filled by requests; bytes that these do not fill are undefined.
     pub(crate) fn uninitialized(py: Python<'_>, length: usize) -> PyResult<NewBytes> {
         let size = isize::try_from(length)?;
         // SAFETY: the GIL is held; without a source the object is made with undefined bytes.

@@ -14,7 +14,7 @@ use uringfs_lab::experiments::{self, Conditions, Prepared};
 use uringfs_lab::page;
 use uringfs_lab::run::{RunProgress, stop_on_interrupt};
 
-/// What `--max-time` limits here.
+/// The help about `--max-time` here.
 const MAX_TIME: &str = "A limit of SECONDS for the whole command, of which each comparison gets an equal share and \
                         runs at least one pair";
 

@@ -1,4 +1,4 @@
-//! `uringfs bench record` and `uringfs bench gate`: what got slower since a baseline was recorded.
+//! `uringfs bench record` and `uringfs bench gate`: find what got slower since a baseline was recorded.
 
 use crate::guest_options::GuestArguments;
 use crate::json;

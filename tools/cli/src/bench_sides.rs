@@ -79,7 +79,7 @@ impl PairOptions {
 }
 
 impl JobFileOptions {
-    /// What becomes of unknown keys.
+    /// The treatment of unknown keys.
     pub fn unknown_keys(&self) -> UnknownKeys {
         if self.ignore_unknown { UnknownKeys::Ignore } else { UnknownKeys::Refuse }
     }

@@ -48,7 +48,7 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
 struct TargetReport {
     description: String,
     geometry: Geometry,
-    /// What the back end shows beside them.
+    /// Further properties, which the back end shows.
     properties: Vec<(&'static str, Value, String)>,
     /// Why the target could not be opened for writing. Discard and write_zeroes are then unknown.
     read_only_reason: Option<String>,
@@ -56,7 +56,7 @@ struct TargetReport {
     features: Result<&'static Features, String>,
     queue: String,
     queue_reason: String,
-    /// What was measured to choose the queue, if anything was.
+    /// The measurement by which the queue was chosen, if there was one.
     calibration: Option<Arc<Calibration>>,
     registered: RegisteredMemory,
     /// None if the target holds no volume; an error if the volume cannot be read.

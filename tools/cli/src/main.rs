@@ -34,7 +34,7 @@ use std::io::Write;
 use std::process::ExitCode;
 use uringfs_lab::Error;
 
-/// What the arguments of most commands mean.
+/// The meaning of the arguments of most commands.
 const TARGETS: &str = "A TARGET is a file, a block device, the URI of an NBD server's export, nbd+unix:///NAME?socket=PATH \
                        or nbd://HOST[:PORT]/NAME, or an image of Ceph's RBD, rbd:POOL/IMAGE. TARGET:/path is a path in the volume there.";
 
@@ -92,8 +92,8 @@ enum Command {
     ///
     /// With --config one process serves disks and mounts, stays in the foreground, and prints a line for each that it serves: a
     /// URI, a socket, a device or a directory. The commands on files, and info, counters, df, resize and ctl, work on a volume that
-    /// is served, too. Ctrl-C and SIGTERM end it. SIGHUP, or uringfs ctl reload FILE, reads the file again: what is new is
-    /// served, what is gone ends, and nothing else notices.
+    /// is served, too. Ctrl-C and SIGTERM end it. SIGHUP, or uringfs ctl reload FILE, reads the file again: new entries
+    /// are served, removed ones end, and nothing else notices.
     Serve(volume::serve::Arguments),
     /// Show what the server of a volume has counted.
     ///
@@ -321,7 +321,7 @@ fn main() -> ExitCode {
 /// The arguments cannot be used.
 const EXIT_USAGE: u8 = 2;
 
-/// Runs a benchmark. That a disk is full is no result of it.
+/// Runs a benchmark. A full disk is no result of it.
 fn run_bench(bench: Bench) -> Result<u8, Error> {
     let result = match bench {
         Bench::Run(arguments) => bench_run::run(arguments),

@@ -16,7 +16,7 @@ const MOUNT: [&str; 2] = ["mount.uringfs", "mount.fuse.uringfs"];
 /// The link for `uringfs umount`: with it, umount(8) returns when the volume is closed.
 const UMOUNT: &str = "umount.fuse.uringfs";
 
-/// What the program's name asks for.
+/// The request that a command line makes under the program's name.
 pub enum Request {
     /// A command line of `uringfs`.
     Uringfs(Vec<OsString>),

@@ -19,7 +19,7 @@
 //! # Ok::<(), uringfs_lab::Error>(())
 //! ```
 
-// What got slower since a baseline was recorded.
+// The search for what got slower since a baseline was recorded.
 pub mod gate;
 // Guests whose clock counts instructions.
 pub mod vm;

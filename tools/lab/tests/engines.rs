@@ -145,7 +145,7 @@ fn trims_make_holes_in_files_and_need_overwrite() {
             (trim["total_ios"].as_u64(), trim["io_bytes"].as_u64()),
             (Some(32), Some(512 << 10))
         );
-        // What is written after a trim stays.
+        // Bytes that are written after a trim stay.
         let keys = "rw=randtrimwrite\nbs=16k\nsize=512k\niodepth=4\nverify=crc32c\n";
         let results = try_job(kind, &name, keys, Overwrite::Allow).unwrap();
         assert_eq!(results.failures(), [] as [&str; 0], "{}", kind.name());

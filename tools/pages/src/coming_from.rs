@@ -32,7 +32,7 @@ mod tests {
     const PAGE: &str = include_str!("../../../docs/guide/coming-from.md");
     const LIST: &str = include_str!("coming_from.rs");
 
-    /// The code in a text: what stands between backquotes.
+    /// The code in a text: the parts between backquotes.
     fn code(text: &str) -> impl Iterator<Item = &str> {
         text.split('`').skip(1).step_by(2)
     }

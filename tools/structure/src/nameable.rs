@@ -9,7 +9,7 @@ use syn::{Item, Visibility};
 use crate::interface::visit_public;
 use crate::tree::{Tree, imports_of, name_of};
 
-/// The public interface of a crate: what it defines, and what its items mention.
+/// The public interface of a crate: the types that it defines, and those that its items mention.
 #[derive(Debug)]
 pub struct Interface {
     /// The public types and traits that the crate defines, with their files.

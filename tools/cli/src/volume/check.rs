@@ -249,7 +249,7 @@ fn verdict(report: &CheckReport, options: CheckOptions, is_in_use: bool) -> Stri
     }
 }
 
-/// What a repair could not restore, for the end of its report.
+/// The losses that a repair could not undo, for the end of its report.
 fn given_up(report: &CheckReport) -> String {
     match report.recreated {
         0 => String::new(),

@@ -1,4 +1,4 @@
-//! `uringfs counters`: what the server of a volume has counted.
+//! `uringfs counters`: shows the counters of a volume's server.
 
 use super::open_volume::require_server;
 use crate::json::document;

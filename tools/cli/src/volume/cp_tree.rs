@@ -20,7 +20,7 @@ use uringfs::volume::{FileType, Follow, Inode, InodeNumber, Rename, SetXattr};
 use uringfs::{Errno, Error as VolumeError};
 use uringfs_lab::{Error, ErrorKind};
 
-/// What is copied besides the data of files.
+/// The options for what is copied besides the data of files.
 #[derive(clap::Args, Clone, Copy)]
 pub struct AttributeOptions {
     /// Copy directories recursively, and links, devices, FIFOs and sockets as such

@@ -43,8 +43,9 @@ pub enum Arguments {
     },
     /// List the clients that are shut out of the cluster of an image of Ceph's RBD, or let one in again.
     ///
-    /// A writer that takes an image shuts the client out that had it. Whatever such a client still has under way may reach its
-    /// image when its entry ends or is removed. So remove one only when its process has ended.
+    /// A writer that takes an image shuts out the client that had it. Requests that such a client still has under way
+    /// may reach its image when its entry ends or is removed. So remove an entry only when the client's process has
+    /// ended.
     Blocklist {
         /// An image of Ceph's RBD (rbd:POOL/IMAGE)
         target: PathBuf,
@@ -57,8 +58,8 @@ pub enum Arguments {
     },
     /// Let uringfs serve read its configuration again.
     ///
-    /// The command returns when that is done. What stays in the file is served on without a pause. An error is printed, and
-    /// then nothing has changed.
+    /// The command returns when that is done. Entries that stay in the file are served on without a pause. An error is
+    /// printed, and then nothing has changed.
     Reload {
         /// The file that uringfs serve --config was started with
         config: PathBuf,

@@ -65,7 +65,7 @@ pub struct Options {
     pub deletes: bool,
 }
 
-/// What is done with a file that the tests before it accept.
+/// An action on a file that the tests before it accept.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Action {
     Print,
@@ -179,7 +179,7 @@ struct Parser<'p> {
     top: &'p VolumePath,
     options: Options,
     references: Vec<VolumePath>,
-    /// Whether an action was given other than `-prune`.
+    /// Whether an action other than `-prune` was given.
     has_output: bool,
     prunes: bool,
     has_depth_option: bool,

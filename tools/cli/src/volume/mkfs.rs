@@ -256,7 +256,7 @@ fn refuse_data(path: &Path, found: &TargetInfo, force: bool) -> Result<(), Error
     }
 }
 
-/// What a file holds; `None` if only zeros.
+/// The content of a file, in words; `None` if it has only zeros.
 fn content_of_file(path: &Path, size: u64) -> io::Result<Option<&'static str>> {
     let file = HostFile::open(path)?;
     Ok(match probe(&file)? {

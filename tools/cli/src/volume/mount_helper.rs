@@ -1,5 +1,5 @@
-//! `mount.uringfs` and `umount.fuse.uringfs`: what mount(8) and umount(8) run, also for lines of /etc/fstab. The options are
-//! those that they pass to every such program.
+//! `mount.uringfs` and `umount.fuse.uringfs`: the commands that mount(8) and umount(8) run, also for lines of
+//! /etc/fstab. The options are those that they pass to every such program.
 
 use super::{mount, umount};
 use crate::suggestions::Suggestions;

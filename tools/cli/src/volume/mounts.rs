@@ -89,7 +89,7 @@ fn directories_of(process: u32) -> Vec<PathBuf> {
 }
 
 fn paths_of(process: u32, arguments: &[OsString]) -> Vec<PathBuf> {
-    // Of another user's process it cannot be read. A server in the background is in `/`.
+    // The directory of another user's process cannot be read. A server in the background is in `/`.
     let current = fs::read_link(format!("/proc/{process}/cwd")).unwrap_or_else(|_| "/".into());
     let value = |argument: &OsString| match argument.as_bytes().strip_prefix(b"--config=") {
         Some(path) => OsStr::from_bytes(path).to_owned(),
@@ -106,7 +106,7 @@ pub(super) fn arguments_of(process: u32) -> Vec<OsString> {
     words.map(|word| OsStr::from_bytes(word).to_owned()).collect()
 }
 
-/// What to do about a target whose volume is mounted, instead of a command on a path in it. None if it is not.
+/// The advice about a target whose volume is mounted, instead of a command on a path in it. None if it is not mounted.
 pub(super) fn advice(target: &Path, path: &[u8]) -> Option<String> {
     let directory = mounted_from(target)?.directory;
     let shown = for_message(&directory);

@@ -1,5 +1,5 @@
-//! What a command that serves has in common with other services: how it is stopped, what it reports to the service manager, and
-//! its control socket.
+//! The parts of a command that serves, as of any service: how it is stopped, what it reports to the service manager,
+//! and its control socket.
 
 use crate::output::{print_error, print_warning};
 use sd_notify::NotifyState;

@@ -8,7 +8,7 @@ use super::times::TimeFormat;
 use super::volume_path::VolumePath;
 use uringfs::volume::{FileType, Inode, InodeNumber, Time};
 
-/// What `stat` prints without a format.
+/// The format of `stat` if none is given.
 pub const DEFAULT: &str = "  File: %n%l\n  Size: %-10s\tBlocks: %-10b IO Block: %-6o %F\nInode: %-10i  Links: %-5h%v\n\
     Access: (%04a/%10.10A)  Uid: (%5u/%8U)   Gid: (%5g/%8G)\nAccess: %x\nModify: %y\nChange: %z\n Birth: %w\n";
 

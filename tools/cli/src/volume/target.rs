@@ -1,4 +1,4 @@
-//! What a TARGET names: a file, a block device, or an export of an NBD server or an image of RBD by its URI.
+//! The meaning of a TARGET: a file, a block device, or an export of an NBD server or an image of RBD by its URI.
 
 use super::exit_codes::with_io_code;
 use super::quoting::for_message;
@@ -10,13 +10,13 @@ use uringfs::device::backend::RemoteTarget;
 use uringfs::device::backend::rbd::{RbdAdmin, RbdTarget};
 use uringfs_lab::Error;
 
-/// Whether a target is a URI. Whether it is a good one, says its opening.
+/// Whether a target is a URI. Opening it shows whether the URI is valid.
 pub(super) fn is_uri(target: impl AsRef<OsStr>) -> bool {
     RemoteTarget::uri_length(target.as_ref().as_bytes()).is_some()
 }
 
 /// The one name of a target among all that it has: an absolute path without symbolic links, or the canonical URI. `None` if
-/// there is no such file, or if the URI is a bad one.
+/// there is no such file, or if the URI is invalid.
 pub(super) fn canonical(target: &Path) -> Option<PathBuf> {
     match RemoteTarget::from_path(target) {
         Some(remote) => Some(remote.ok()?.canonical_name().into()),
@@ -27,7 +27,7 @@ pub(super) fn canonical(target: &Path) -> Option<PathBuf> {
 /// The administration of an image of Ceph's RBD. `None` if the target is something else.
 ///
 /// # Errors
-/// The URI is a bad one.
+/// The URI is invalid.
 pub(super) fn rbd_admin(target: &Path) -> Result<Option<RbdAdmin>, Error> {
     let parsed = RbdTarget::from_path(target).transpose().map_err(|error| cluster_error(&error))?;
     Ok(parsed.map(|target| RbdAdmin::new(&target)))
@@ -42,7 +42,7 @@ pub(super) fn cluster_error(error: &io::Error) -> Error {
 /// is shut out.
 ///
 /// # Errors
-/// It is no such image, or the time is none.
+/// It is no such image, or the time is invalid.
 pub(super) fn with_take_over(target: &Path, life: &str) -> Result<PathBuf, Error> {
     let text = target.to_str().filter(|text| RbdTarget::parse(text).is_some());
     let Some(text) = text else {

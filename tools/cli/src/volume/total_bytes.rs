@@ -1,5 +1,5 @@
 //! The bytes of all files below some paths without their holes, for the progress of a copy, and the number of files.
-//! What cannot be read is left out: the copy reports it.
+//! Files and directories that cannot be read are left out: the copy reports them.
 
 use super::entries::Entries;
 use super::exclude::ExcludeOptions;

@@ -73,7 +73,7 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
     Ok(errors.exit_code())
 }
 
-/// What stands before a name, and before the names below it.
+/// The lines before a name, and before the names below it.
 struct Lines {
     middle: [&'static str; 2],
     last: [&'static str; 2],

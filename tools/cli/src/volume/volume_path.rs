@@ -23,11 +23,12 @@ pub struct VolumePath {
 }
 
 impl VolumePath {
-    /// Splits the argument at the last `:/`, or that of a URI at the first after its host. An argument without it is a target,
-    /// with or without a colon at its end, and means the root directory of its volume.
+    /// Splits the argument at the last `:/`, or a URI at the first one after its host. An argument without it is a
+    /// target, with or without a colon at its end, and means the root directory of its volume.
     ///
     /// # Errors
-    /// There is no target, or an argument without a colon names no volume, or one with a colon a file of this machine.
+    /// There is no target, or an argument without a colon names no volume, or one with a colon names a file of this
+    /// machine.
     pub fn parse(argument: &OsStr) -> Result<Self, Error> {
         let found = Self::split(argument)?;
         if is_uri(&found.target) {
@@ -110,7 +111,7 @@ pub(super) fn as_path(bytes: &[u8]) -> &Path {
     Path::new(OsStr::from_bytes(bytes))
 }
 
-/// What an error of a volume concerns.
+/// The subject of an error of a volume.
 pub(super) trait Subject: fmt::Display {
     /// Its path in the volume, if it is a single one.
     fn path(&self) -> Option<&[u8]> {
@@ -165,7 +166,7 @@ pub(super) fn with_path_instead(
     if code == IN_USE
         && let Some(advice) = subject.target().and_then(|it| mounts::advice(it, instead))
     {
-        // Who has it open; the rest is for other programs than a mount.
+        // The part that says who has it open; the rest is for programs other than a mount.
         let who = why.split(';').next().unwrap_or_default();
         return Error::in_use(format!("{path}: {who}; {advice}"));
     }

@@ -34,7 +34,7 @@ pub(super) fn whole_volume(argument: &OsStr, verb: &str) -> Result<OsString, Err
     }
 }
 
-/// What a target is that is to be overwritten.
+/// Inspects a target that is to be overwritten.
 ///
 /// # Errors
 /// It is in use, or neither a file nor a block device.

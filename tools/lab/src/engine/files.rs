@@ -17,7 +17,7 @@ use uringfs_ring::raw_calls;
 /// The open files; `Io::file` is the index.
 pub struct Files {
     files: Vec<File>,
-    /// Which of them are block devices.
+    /// Whether each of them is a block device.
     are_devices: Vec<bool>,
     /// Whether I/O goes through the kernel's page cache.
     cached: bool,

@@ -29,7 +29,7 @@ pub(super) const CAPABILITIES: Capabilities = Capabilities {
 /// Time for fio to exit after SIGINT.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// What fio prints beside its text and JSON.
+/// The output of fio beside its text and JSON.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Extras {
     /// The bins of latencies in the JSON, which is `json+` then.
@@ -145,9 +145,9 @@ pub(crate) struct Program<'a> {
     pub name: &'a str,
     /// The command, without options and jobs.
     pub command: Command,
-    /// What it prints beside text and JSON.
+    /// Its output beside text and JSON.
     pub extras: Extras,
-    /// What to do if it does not start.
+    /// The advice if it does not start.
     pub hint: &'a str,
     /// The exit code of the lab for its status and its JSON, if it printed any.
     pub exit_code: fn(ExitStatus, Option<&Value>) -> u8,

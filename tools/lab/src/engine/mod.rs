@@ -159,7 +159,7 @@ pub struct EngineConfig {
     pub settings: Vec<(String, String)>,
     /// The program to run, for [`EngineKind::Fio`].
     pub program: std::path::PathBuf,
-    /// What fio prints beside its text and JSON, for [`EngineKind::Fio`].
+    /// The output of fio beside its text and JSON, for [`EngineKind::Fio`].
     pub extras: fio::Extras,
 }
 

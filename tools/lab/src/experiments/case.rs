@@ -38,7 +38,7 @@ pub struct Beside {
 pub struct Experiment {
     /// Its name on the command line.
     pub name: &'static str,
-    /// What it compares, in a few words.
+    /// The subject of its comparisons, in a few words.
     pub about: &'static str,
     /// The mechanism switched off: side `a`.
     pub off: NamedSide,

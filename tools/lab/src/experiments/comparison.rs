@@ -39,7 +39,7 @@ pub(super) struct Comparison {
 }
 
 impl Comparison {
-    /// What the runs may overwrite.
+    /// Whether the runs may overwrite existing data.
     pub fn overwrite(&self, allowed: Overwrite) -> Overwrite {
         if self.creates_file { Overwrite::Refuse } else { allowed }
     }

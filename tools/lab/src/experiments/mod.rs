@@ -1,6 +1,6 @@
 //! Experiments: one mechanism, switched off and on, in some cases. Each case is a comparison of two sides, which
-//! [`crate::compare`] runs and judges; so is each other side that stands beside the mechanism. What the mechanism's authors published
-//! for the kernel is shown beside what was measured.
+//! [`crate::compare`] runs and judges; so is each other side that stands beside the mechanism. The figures that the
+//! mechanism's authors published for the kernel are shown beside the measured ones.
 
 mod cases;
 mod report;

@@ -131,7 +131,7 @@ pub const TABLES: &[PublishedTable] = &[
     },
 ];
 
-/// What was found for experiments without a table.
+/// The findings for experiments without a table.
 const REMARKS: &[(&str, &str)] = &[(
     "fixed-files",
     "the patch \"io_uring: add file set registration\" (Jens Axboe) has no figures, and a study of registered buffers alone \
@@ -145,7 +145,7 @@ pub fn tables(experiment: &str) -> impl Iterator<Item = &'static PublishedTable>
     TABLES.iter().filter(move |table| table.experiment == experiment)
 }
 
-/// What was found for an experiment that has no table.
+/// The finding for an experiment that has no table.
 pub fn remark(experiment: &str) -> Option<&'static str> {
     REMARKS.iter().find(|(name, _)| *name == experiment).map(|(_, remark)| *remark)
 }

@@ -6,7 +6,8 @@ use crate::stats::{RatioInterval, Verdict, median};
 /// Below this share of the time that the threads could compute, the target may limit the rate.
 const MAX_WAITING_SHARE: f64 = 0.75;
 
-/// What may explain any other answer than faster, in a sentence; `None` if it is faster, or if there are too few pairs to ask.
+/// A possible explanation of any answer other than faster, in a sentence; `None` if it is faster, or if there are too
+/// few pairs to ask.
 ///
 /// If equal rates leave the processors waiting, the target may limit both, and the CPU time per I/O shows what the mechanism saves.
 /// Otherwise `why` may be the reason; it was not measured. A comparison that is too noisy says nothing about the mechanism.
@@ -33,7 +34,7 @@ pub(super) fn reason(
     }
 }
 
-/// That the threads of `b` wait for the target; `None` if they compute for most of the time.
+/// The sentence that the threads of `b` wait for the target; `None` if they compute for most of the time.
 fn waiting_line(
     cpu: &FigureComparison,
     rate: &FigureComparison,
@@ -51,7 +52,7 @@ fn waiting_line(
     })
 }
 
-/// The share of the time in which the threads of `b` compute, of that in which they could.
+/// The time in which the threads of `b` compute, as a share of the time in which they could.
 fn computing_share(
     cpu: &FigureComparison,
     rate: &FigureComparison,

@@ -77,7 +77,7 @@ impl CompletedComparison {
 pub struct ExperimentResults {
     /// Its name.
     pub experiment: &'static str,
-    /// What it compares.
+    /// The subject of its comparisons.
     pub about: &'static str,
     /// The target's name.
     pub target: String,
@@ -108,7 +108,8 @@ impl Prepared {
     /// Makes the comparisons of all experiments and inspects their targets. Runs nothing.
     ///
     /// # Errors
-    /// A case has no such name, a key would make another experiment, a side cannot run, or must not overwrite its target.
+    /// No case has such a name, a key would make another experiment, a side cannot run, or must not overwrite its
+    /// target.
     pub fn new(
         mut experiments: Vec<Experiment>,
         conditions: &Conditions<'_>,

@@ -15,14 +15,14 @@ use std::time::SystemTime;
 /// The version of the file that this program writes, and the only one that it reads.
 const VERSION: u64 = 1;
 
-/// What a recording keeps.
+/// The content of a recording's file.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Baseline {
     /// The time of the recording.
     pub recorded: String,
     /// The program that recorded it.
     pub program: String,
-    /// Where it was recorded: `host`, or `vm` for guests that count instructions.
+    /// The place of the recording: `host`, or `vm` for guests that count instructions.
     pub place: String,
     /// The model of the processor, or the guest.
     pub processor: String,
@@ -122,7 +122,7 @@ impl Baseline {
     }
 
     /// # Errors
-    /// What is wrong.
+    /// The flaw of the document.
     fn from_json(value: &Value) -> Result<Self, String> {
         match value["uringfs_baseline"].as_u64() {
             Some(VERSION) => {}

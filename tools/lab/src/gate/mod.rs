@@ -25,7 +25,7 @@ use judge::says_worse;
 use rounds::{Measured, Repeats};
 use std::path::PathBuf;
 
-/// Where the jobs run.
+/// The place where the jobs run.
 #[derive(Debug, Clone, Copy)]
 pub enum Place<'a> {
     /// Here.
@@ -68,7 +68,7 @@ impl Place<'_> {
     }
 }
 
-/// What was recorded.
+/// The results of a recording.
 #[derive(Debug)]
 pub struct Recording {
     /// The baseline.

@@ -76,7 +76,7 @@ fn job_table(job: &JobJudgement) -> Table {
     aligned(table)
 }
 
-/// What is worse, or that nothing is.
+/// A line for each figure that is worse and each counter that changed; `passed` without any.
 fn sentences(job: &JobJudgement) -> Vec<String> {
     let mut lines: Vec<String> =
         job.figures.iter().filter(|figure| figure.is_worse).map(worse_figure).collect();

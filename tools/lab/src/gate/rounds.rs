@@ -24,7 +24,7 @@ pub struct Conditions<'a> {
     pub progress: &'a RunProgress,
 }
 
-/// Whether the jobs are to be measured once more, by what the first measurement has of them.
+/// Whether the jobs are to be measured once more, by their figures in the first measurement.
 pub(super) type Repeats<'a> = &'a dyn Fn(&[JobSeries]) -> bool;
 
 /// The rounds of the first measurement, and of the second one if there was one.
@@ -65,7 +65,7 @@ impl Rounds {
     }
 }
 
-/// What the rounds have measured.
+/// The measurements of the rounds.
 #[derive(Debug)]
 pub(super) struct Measured {
     pub jobs: Vec<JobSeries>,

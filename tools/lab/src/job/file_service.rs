@@ -1,4 +1,4 @@
-//! Which of a job's files is next: fio's `file_service_type`.
+//! The choice of the next of a job's files: fio's `file_service_type`.
 
 use super::distribution::Distribution;
 use super::value::{count, distribution};

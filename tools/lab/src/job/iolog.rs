@@ -42,7 +42,7 @@ struct Extent {
 pub struct ReplayStep {
     /// The time since the first step, in nanoseconds.
     pub due_ns: u64,
-    /// What is done.
+    /// The action.
     pub action: ReplayAction,
     /// Index of the file.
     pub file: u32,
@@ -52,7 +52,7 @@ pub struct ReplayStep {
     pub length: u32,
 }
 
-/// What a step does.
+/// The action of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReplayAction {
     /// An I/O.

@@ -55,7 +55,7 @@ pub enum ValueKind {
     Choice(&'static [&'static str], fn(&mut Options, &'static str)),
     /// Any text that is not empty.
     Text(fn(&mut Options, &str) -> Result<(), String>),
-    /// The same; without a value the name of the job, for which the setter gets nothing.
+    /// The same; without a value the name of the job, for which the setter gets an empty text.
     TextOrJobName(fn(&mut Options, &str)),
 }
 
@@ -268,7 +268,7 @@ impl Key {
         matches!(self.kind, ValueKind::Flag(_))
     }
 
-    /// What the key means without a value, if it may stand alone. Nothing is the name of the job.
+    /// The value that the key has when it stands alone, if it may. An empty one is the name of the job.
     pub fn value_if_alone(&self) -> Option<&'static str> {
         match self.kind {
             ValueKind::Flag(_) => Some("1"),

@@ -46,7 +46,7 @@ impl Options {
         if self.iolog.is_some() && self.verify.is_some() {
             return Err("verify and read_iolog exclude each other: a trace has no bytes".into());
         }
-        // As with fio: what has been read in advance is not dropped.
+        // As with fio: pages that have been read in advance are not dropped.
         self.invalidate &= !self.pre_read;
         if self.max_latency != [Duration::ZERO; DIRECTIONS] && !self.measure().lat {
             return Err("max_latency needs total latencies: no disable_lat or gtod_reduce".into());

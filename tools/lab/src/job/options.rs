@@ -171,7 +171,7 @@ pub struct Options {
     pub number_ios: u64,
     /// `nrfiles`.
     pub files: u32,
-    /// Which file is next.
+    /// The choice of the next file.
     pub file_service: FileService,
     /// Number of passes.
     pub loops: u64,

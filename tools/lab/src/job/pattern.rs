@@ -25,7 +25,7 @@ pub enum Pattern {
     TrimWrite,
     /// Random trims, each followed by a write of the same block.
     RandTrimWrite,
-    /// What the traces of `read_iolog` have.
+    /// The directions and the order of the traces of `read_iolog`.
     Replay {
         /// Some I/O reads.
         reads: bool,

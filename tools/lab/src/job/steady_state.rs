@@ -1,4 +1,4 @@
-//! When the rate of a job is steady: fio's `steadystate`.
+//! The criterion by which the rate of a job is steady: fio's `steadystate`.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ pub enum SteadyRate {
     Bandwidth,
 }
 
-/// What must be below the limit.
+/// The measure that must be below the limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SteadyMeasure {
     /// The greatest distance of a second's rate from the mean.
@@ -25,7 +25,7 @@ pub enum SteadyMeasure {
 pub struct SteadyState {
     /// The rate to judge.
     pub rate: SteadyRate,
-    /// What must be below the limit.
+    /// The measure that must be below the limit.
     pub measure: SteadyMeasure,
     /// The limit.
     pub limit: f64,

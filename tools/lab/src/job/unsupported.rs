@@ -121,8 +121,7 @@ pub static UNSUPPORTED: &[(&str, &str)] = &[
     ("flow_sleep", FLOWS),
 ];
 
-/// What a message says about a word that is no key: why a key of fio is not supported, or the nearest
-/// key.
+/// The message about a word that is no key: why a key of fio is not supported, or the nearest key.
 pub fn explain(word: &str) -> String {
     // A line that is not a key may be very long, or hold control characters.
     let shown: String = word.chars().take(80).collect();

@@ -175,7 +175,7 @@ impl Plot {
         }
     }
 
-    /// What the picture shows, in words.
+    /// A description of the picture, in words.
     fn description(&self) -> String {
         let words = |value| self.unit().map_or_else(|| number(value), |unit| unit.amount(value));
         let series = self.series.iter().filter_map(|series| {

@@ -11,7 +11,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use std::fmt::Display;
 
-/// What a page has beside the results.
+/// The parts of a page beside the results.
 #[derive(Debug, Clone, Copy)]
 pub struct Source<'a> {
     /// The command that measured them, as a shell reads it.

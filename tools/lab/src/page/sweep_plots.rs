@@ -1,5 +1,5 @@
-//! The plots of a sweep: each figure against the values of one key, with a series for each value of another one. What the other keys
-//! are has plots of its own.
+//! The plots of a sweep: each figure against the values of one key, with a series for each value of another one. Each
+//! combination of values of the other keys has plots of its own.
 
 use super::plot::{Marks, Plot, Point, SWEPT_SIDES, Series, Side, Values};
 use super::scale::is_drawable;
@@ -13,7 +13,7 @@ pub(super) fn plots(results: &Results, job: &JobCells) -> Vec<Plot> {
     figures.flat_map(|figure| plots_of_figure(results, figure)).collect()
 }
 
-/// Which of the keys have a place in a plot.
+/// The keys that have a place in a plot.
 #[derive(Debug, PartialEq)]
 struct Roles {
     /// The key along the axis.

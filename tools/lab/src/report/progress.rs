@@ -32,7 +32,7 @@ pub fn progress_line(now: &Snapshot, width: usize) -> String {
 
 const SEPARATOR: &str = "  ";
 
-/// What follows the activity, from the longest to the shortest form.
+/// The parts behind the activity, from the longest to the shortest form.
 fn tails(now: &Snapshot) -> Vec<String> {
     if now.running == 0 {
         return vec![String::new()];

@@ -30,7 +30,7 @@ pub struct DepthSearch {
     late: u64,
 }
 
-/// What an I/O has decided.
+/// The decision after an I/O.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SearchResult {
     /// Nothing to do.

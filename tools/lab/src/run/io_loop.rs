@@ -37,7 +37,7 @@ const WRITE_BACK: usize = 3;
 /// Counting this many completions takes less time than reading the clock.
 const MAX_FRESH_COMPLETIONS: usize = 4;
 
-/// What few jobs have: it sees each completion, or what is issued.
+/// The observers that few jobs have: they see each completion, or everything that is issued.
 #[derive(Debug, Default)]
 pub struct Observers {
     /// Logs over time.

@@ -22,7 +22,7 @@ struct ProgressState {
     began: Option<Instant>,
 }
 
-/// What the threads of a run keep while they run, beside the figures of the display.
+/// The results that the threads of a run keep while they run, beside the figures of the display.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Kept {
     /// Nothing.

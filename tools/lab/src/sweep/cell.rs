@@ -13,7 +13,7 @@ pub struct Cell {
     pub label: String,
     /// The keys of every cell, as they were given.
     pub(super) shared_keys: Vec<String>,
-    /// What runs the jobs.
+    /// The side that runs the jobs.
     pub(super) side: Side,
     /// The jobs.
     pub(super) set: JobSet,
@@ -29,7 +29,7 @@ impl Cell {
     /// them.
     ///
     /// # Errors
-    /// A job file cannot be read; or a cell has a key or value that is none, and the error names the cell.
+    /// A job file cannot be read; or a cell has an invalid key or value, and the error names the cell.
     pub fn all(
         grid: &Grid,
         keys: &[String],
@@ -37,7 +37,7 @@ impl Cell {
         lookup: VariableLookup<'_>,
         unknown: UnknownKeys,
     ) -> Result<Vec<Self>, Error> {
-        // An error of the keys of every cell is theirs, and that of a file is the file's.
+        // An error in the keys of every cell names `--set`, and one in a file names the file.
         Side::parse(keys).map_err(|error| error.at("--set"))?;
         files.iter().try_for_each(|path| check_file(path))?;
         let cell = |index| {

@@ -127,7 +127,7 @@ fn require_unused(target: &Target, path: &Path, kind: FileType) -> Result<(), Er
     Ok(())
 }
 
-/// An NVMe namespace by its character device. What uses it uses its block device.
+/// An NVMe namespace by its character device. Other users of the namespace use its block device.
 fn inspect_namespace(target: &Target, path: &Path, writes: bool) -> Result<TargetInfo, Error> {
     if writes && let Some(twin) = block_device_of(path) {
         require_unused(target, &twin, FileType::BlockDevice)?;

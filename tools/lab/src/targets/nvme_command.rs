@@ -134,7 +134,7 @@ pub fn deallocate_range(first: u64, count: u32) -> [u8; DEALLOCATE_BYTES] {
     range
 }
 
-/// What Identify says about a namespace, as far as the lab uses it.
+/// The answer of Identify about a namespace, as far as the lab uses it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NamespaceFormat {
     /// Size in blocks.

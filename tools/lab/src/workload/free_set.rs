@@ -1,5 +1,5 @@
-//! Which numbers below a bound are free, one bit each, and a 63rd of that to find the next free one. Jobs with blocks of several
-//! sizes have one of each file's blocks: fio's random map.
+//! The free numbers below a bound, one bit each, and a 63rd of that to find the next free one. Jobs with blocks of
+//! several sizes have a set of each file's blocks: fio's random map.
 
 use crate::random::Random;
 

@@ -338,7 +338,7 @@ prop_compose! {
 }
 
 proptest! {
-    /// Whatever the texts and the values are, the page can be read, and so can the text and the JSON.
+    /// The page can be read, and so can the text and the JSON, whatever the texts and the values are.
     #[test]
     fn any_results_have_a_page(
         name in any::<String>(),

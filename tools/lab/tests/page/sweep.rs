@@ -112,7 +112,7 @@ fn every_figure_but_counts_has_a_plot_for_each_value_of_the_other_keys() {
     assert!(words[0].starts_with("iodepth=1, uringfs: 213 k/s (21"), "{words:?}");
 }
 
-/// What a pointer above each mark shows.
+/// The words that a pointer above each mark shows.
 fn words_of_marks(page: &Page) -> Vec<&str> {
     let marks = page.0.iter().filter(|element| {
         element.name == "title" && element.within.iter().any(|around| around == "g")
@@ -174,7 +174,7 @@ fn texts_from_outside_stay_text() {
 }
 
 proptest! {
-    /// Whatever the values are, the page can be read.
+    /// The page can be read, whatever the values are.
     #[test]
     fn any_values_have_a_page(
         name in any::<String>(),

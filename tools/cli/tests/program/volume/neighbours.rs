@@ -1,4 +1,4 @@
-//! What users of coreutils, e2fsprogs and util-linux type works, or the error says what to use instead.
+//! Command lines as users of coreutils, e2fsprogs and util-linux type them work, or the error says what to use instead.
 
 use super::mirror::Mirror;
 use super::{refused, run, run_ok, volume, write};

@@ -156,7 +156,7 @@ fn an_error_in_the_file_changes_nothing() {
         (format!("{image}mode = \"9\"\n"), "serve.toml:4: mode: write up to three octal digits"),
         (format!("{image}tls-key = \"k\"\n"), "serve.toml:4: tls-key: only with --tls-cert"),
         (format!("{NBD}{NBD}"), "serve.toml:5: unix: nbd stands in this file already"),
-        // What fails when it is opened, after others have been.
+        // Entries that fail when they are opened, after others have been.
         (
             format!("{image}{GUEST}[[nbd]]\nunix = \"x\"\ntargets = [\"v:/x\"]\n"),
             "serve.toml:9: targets: v:/x",

@@ -1,4 +1,4 @@
-//! `serve ublk`. What needs the driver is tested in a guest, by `scripts/ublk-guest`.
+//! `serve ublk`. The tests that need the driver run in a guest, by `scripts/ublk-guest`.
 
 use super::{command, refused, run_ok, volume, write};
 use nix::sys::signal::{Signal, kill};
@@ -7,7 +7,7 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::Stdio;
 
-/// There where the driver is loaded.
+/// It exists where the driver is loaded.
 const CONTROL: &str = "/dev/ublk-control";
 
 #[test]

@@ -8,7 +8,7 @@ use nix::sys::signal::Signal;
 use nix::sys::termios::{FlowArg, tcflow};
 use std::path::Path;
 
-/// What a command shows that is stopped at the first line of its progress.
+/// The screen of a command that is stopped at the first line of its progress.
 fn stopped(folder: &Path, arguments: &[&str]) -> String {
     let size = nix::pty::Winsize { ws_row: 24, ws_col: 200, ws_xpixel: 0, ws_ypixel: 0 };
     let terminal = openpty(&size, None).unwrap();

@@ -1,5 +1,6 @@
 //! The control of NVMe passthrough: a bare loop of commands to the character device of a namespace (`/dev/ng0n1`), which go around the
-//! kernel's block layer, with as little code as possible above the kernel. What `ring` is for block devices and files.
+//! kernel's block layer, with as little code as possible above the kernel. Its counterpart for block devices and files
+//! is `ring`.
 
 mod passthru_ring;
 
@@ -19,7 +20,7 @@ use crate::workload::IoOp;
 pub struct NvmePassthru {
     ring: PassthruRing,
     namespaces: Vec<Namespace>,
-    /// What each namespace's commands need.
+    /// The address of each namespace in its commands.
     addresses: Vec<Address>,
     write: Transfer,
     tier: String,
@@ -48,7 +49,7 @@ const BARE: &str = "a bare loop submits its commands itself";
 impl Engine for NvmePassthru {
     const CAPABILITIES: Capabilities = Capabilities {
         synchronous: false,
-        // There is no page cache on this way.
+        // There is no page cache on this path.
         buffered: false,
         any_alignment: false,
         extends_files: false,

@@ -1,4 +1,4 @@
-//! What all threads of a run share: the open devices, and the page cache.
+//! The state that all threads of a run share: the open devices, and the page cache.
 
 use crate::Error;
 use crate::targets::Target;

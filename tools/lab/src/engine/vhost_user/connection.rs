@@ -31,7 +31,7 @@ pub fn inspect_socket(
             require_socket(path)?;
             let disk = connect(path, writes)?;
             let size = disk.get_u64("capacity").map_err(|error| no_disk(path, &error))?;
-            // What is on it is unknown, so that nothing is overwritten by mistake.
+            // The content of the disk is unknown, and counts as data, so that nothing is overwritten by mistake.
             let content = Some("the disk of a server");
             Ok(TargetInfo::Device { size, alignment: SECTOR_BYTES, content })
         }

@@ -1,4 +1,4 @@
-//! What offsets and lengths of a job its targets allow.
+//! The offsets and lengths of a job that its targets allow.
 
 use crate::job::{BlockRange, Options, SizeOrPercent};
 use crate::targets::{Target, TargetInfo};

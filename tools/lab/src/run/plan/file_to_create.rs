@@ -17,7 +17,7 @@ pub(super) struct FileToCreate {
 }
 
 impl FileToCreate {
-    /// What it has before the run.
+    /// Its content before the run.
     pub(super) fn content(&self) -> InitialContent {
         match (self.space, self.grows) {
             _ if self.read && self.zeros => InitialContent::Zeros,

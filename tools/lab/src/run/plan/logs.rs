@@ -1,4 +1,4 @@
-//! Which logs and traces a run may write.
+//! The logs and traces that a run may write.
 
 use super::super::io_log::IoLogs;
 use super::overwrite::Overwrite;
