@@ -179,6 +179,34 @@ async fn names_that_are_no_segments_are_reached_by_their_escapes() {
     assert_eq!(paths(&store).await, ["100%"]);
 }
 
+/// A put makes a new file, and the listing knows the old one's number.
+#[tokio::test]
+async fn a_listing_has_an_object_that_is_replaced_meanwhile() {
+    let store = new_store();
+    for name in ["a", "b", "c"] {
+        store.put(&path(name), "1".into()).await.unwrap();
+    }
+    let mut listed = store.list(None);
+    assert_eq!(listed.next().await.unwrap().unwrap().location, path("a"));
+    let put = store.put(&path("b"), "22".into()).await.unwrap();
+    store.delete(&path("c")).await.unwrap();
+    let rest: Vec<_> = listed.try_collect().await.unwrap();
+    let [b] = &rest[..] else { panic!("{rest:?}") };
+    assert_eq!((&b.location, b.size, &b.e_tag), (&path("b"), 2, &put.e_tag));
+}
+
+#[tokio::test]
+async fn a_listing_passes_directories_that_are_too_deep_for_objects() {
+    let store = new_store();
+    let directory = Inode::new(FileType::Directory, 0o755);
+    let mut at = store.volume().volume().root();
+    for _ in 0..10_000 {
+        at = at.create("a", &directory).await.unwrap().0;
+    }
+    store.put(&path("z"), "1".into()).await.unwrap();
+    assert_eq!(paths(&store).await, ["z"]);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_updates_with_one_etag_exactly_one_succeeds() {
     let store = new_store();
