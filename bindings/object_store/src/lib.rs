@@ -46,6 +46,8 @@
 //! - **Directories** are made by puts and removed by the delete or rename that leaves them empty. Empty ones, symbolic
 //!   links, devices and other special files are not seen; symbolic links are not followed. An object that gets the name
 //!   of a link or special file replaces it, as rename(2) does; with `PutMode::Create` it fails.
+//! - **Owners and permissions**: objects are files of the process's user with mode 0644, and inherit the group and the
+//!   default access control list of their directories, as other files do.
 //! - **Names** of files that are no segments of object paths (control characters, bytes that are not UTF-8) are
 //!   percent-encoded, and the paths that listings return lead to them. All other names are the same on both sides.
 //! - **Attributes** are extended attributes: `user.mime_type` is the content type, the others begin with

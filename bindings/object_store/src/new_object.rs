@@ -14,7 +14,7 @@ use crate::attributes::{self, Xattrs};
 use crate::error::{io_error, object_error};
 use crate::etag::etag;
 use crate::new_name::NewName;
-use crate::tree::Tree;
+use crate::tree::{Tree, is_absent};
 
 /// The most bytes of a write.
 const WRITE_BYTES: usize = 8 << 20;
@@ -32,10 +32,17 @@ pub(crate) struct NewObject {
 }
 
 impl NewObject {
+    /// Creates it in the directory in which it, or the first directory that it needs, gets its name: it inherits from
+    /// there, as a named file does.
     pub(crate) async fn create(tree: &Tree, location: &Path, xattrs: &Xattrs) -> Result<NewObject> {
         let xattrs: Vec<_> = xattrs.iter().map(|(name, value)| (&name[..], &value[..])).collect();
         let inode = Inode::new(FileType::File, FILE_MODE);
-        let made = tree.root.create_unnamed_with(&inode, &xattrs).await;
+        let directory = tree.existing_directory(location).await;
+        let made = match directory.create_unnamed_with(&inode, &xattrs).await {
+            // The directory has been removed meanwhile.
+            Err(error) if is_absent(&error) => tree.root.create_unnamed_with(&inode, &xattrs).await,
+            made => made,
+        };
         let (inode, _) = made.map_err(|error| attributes::refused(location, error))?;
         let file = inode.open(OpenOptions::new().write(true).direct(true)).await;
         let file = file.map_err(|error| object_error(location, error))?;

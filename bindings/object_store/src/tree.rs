@@ -111,6 +111,21 @@ impl Tree {
         Ok(Some(at))
     }
 
+    /// The innermost directory of an object that exists.
+    pub(crate) async fn existing_directory(&self, location: &Path) -> InodeRef {
+        let mut names = self.names(location);
+        names.pop();
+        let mut at = self.root.clone();
+        for name in names {
+            match at.lookup(name).await {
+                Ok((inode, metadata)) if metadata.is_dir() => at = inode,
+                // Making the object's name reports what is in its way.
+                _ => break,
+            }
+        }
+        at
+    }
+
     /// The directories of an object, which has these [`Self::names`].
     ///
     /// # Errors

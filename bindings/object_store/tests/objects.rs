@@ -2,10 +2,13 @@
 //! concurrent calls.
 
 use std::ffi::OsStr;
+use std::fs::Permissions;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
 
 use futures_util::future::join_all;
 use futures_util::{StreamExt, TryStreamExt};
+use object_store::multipart::MultipartStore;
 use object_store::path::Path;
 use object_store::{
     Attribute, Attributes, CopyOptions, Error, GetOptions, ObjectStore, ObjectStoreExt, PutMode,
@@ -16,8 +19,8 @@ use uringfs::cache::Cache;
 use uringfs::device::backend::memory::Memory;
 use uringfs::device::backend::sim::{Fault, Rule, Sim, SimOptions, When};
 use uringfs::device::{Device, Op};
-use uringfs::volume::{FileType, Inode};
-use uringfs::{Errno, FormatOptions, Volume};
+use uringfs::volume::{FileType, Follow, Inode, SetXattr};
+use uringfs::{AsyncVolume, Errno, FormatOptions, Volume};
 use uringfs_object_store::{NameConflict, UringfsStore};
 
 fn new_store() -> UringfsStore {
@@ -207,6 +210,57 @@ async fn a_listing_passes_directories_that_are_too_deep_for_objects() {
     assert_eq!(paths(&store).await, ["z"]);
 }
 
+/// The mode, the group and the access list of a file.
+async fn access(volume: &AsyncVolume, path: &str) -> (u32, u32, Option<Vec<u8>>) {
+    let metadata = volume.metadata(path).await.unwrap();
+    let list = volume.get_xattr(path, Follow::No, "system.posix_acl_access").await.ok();
+    (metadata.mode(), metadata.gid(), list)
+}
+
+#[tokio::test]
+async fn an_object_inherits_from_its_directory_as_a_file_does() {
+    let store = new_store();
+    let volume = store.volume();
+    // Of the owner, user 1000, the group, the mask and others.
+    let entries = [
+        (0x01, 7, u32::MAX),
+        (0x02, 7, 1000),
+        (0x04, 5, u32::MAX),
+        (0x10, 7, u32::MAX),
+        (0x20, 0, u32::MAX),
+    ];
+    let list =
+        entries.iter().fold(2u32.to_le_bytes().to_vec(), |mut list, (tag, permissions, id)| {
+            list.extend_from_slice(&u16::to_le_bytes(*tag));
+            list.extend_from_slice(&u16::to_le_bytes(*permissions));
+            list.extend_from_slice(&u32::to_le_bytes(*id));
+            list
+        });
+    volume.create_dir("/d").await.unwrap();
+    volume.chown("/d", None, Some(77)).await.unwrap();
+    volume.set_permissions("/d", Permissions::from_mode(0o2755)).await.unwrap();
+    let default = "system.posix_acl_default";
+    volume.set_xattr("/d", Follow::No, default, &list, SetXattr::Either).await.unwrap();
+    drop(volume.create_file("/d/file").await.unwrap());
+    let expected = access(volume, "/d/file").await;
+    assert_eq!(expected.1, 77);
+    assert!(expected.2.is_some());
+
+    store.put(&path("d/put"), "1".into()).await.unwrap();
+    store.put(&path("d/new/inner/put"), "1".into()).await.unwrap();
+    store.put(&path("outside"), "1".into()).await.unwrap();
+    store.copy(&path("outside"), &path("d/copy")).await.unwrap();
+    store.put_multipart(&path("d/upload")).await.unwrap().complete().await.unwrap();
+    let location = path("d/parts");
+    let id = store.create_multipart(&location).await.unwrap();
+    store.complete_multipart(&location, &id, Vec::new()).await.unwrap();
+    store.with_prefix(&path("d")).put(&path("prefixed"), "1".into()).await.unwrap();
+    for name in ["put", "new/inner/put", "copy", "upload", "parts", "prefixed"] {
+        assert_eq!(access(volume, &format!("/d/{name}")).await, expected, "{name}");
+    }
+    assert_eq!(access(volume, "/outside").await.2, None);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_updates_with_one_etag_exactly_one_succeeds() {
     let store = new_store();
@@ -370,8 +424,7 @@ async fn attributes_are_extended_attributes_of_the_file_and_are_copied() {
         (Attribute::Metadata("owner".into()), "me"),
     ]);
     store.put_opts(&path("a"), "1".into(), attributes.clone().into()).await.unwrap();
-    let follow = uringfs::volume::Follow::No;
-    let kind = store.volume().get_xattr("/a", follow, "user.mime_type").await.unwrap();
+    let kind = store.volume().get_xattr("/a", Follow::No, "user.mime_type").await.unwrap();
     assert_eq!(kind, b"text/csv");
     let copy = CopyOptions::default();
     store.copy_opts(&path("a"), &path("b"), copy).await.unwrap();
