@@ -49,7 +49,7 @@ pub(crate) struct Upload {
     new: Option<(NewObject, UploadPermit)>,
     /// The offset of the next part.
     end: u64,
-    /// The bytes of the parts that are written.
+    /// The bytes of the parts that are written. Each part that may still be has a clone.
     written: Arc<AtomicU64>,
 }
 
@@ -75,10 +75,17 @@ impl MultipartUpload for Upload {
     }
 
     async fn complete(&mut self) -> Result<PutResult> {
+        let is_in_flight = Arc::get_mut(&mut self.written).is_none();
         let written = self.written.load(Ordering::Relaxed);
         if self.new.is_some() && written != self.end {
+            let what = match is_in_flight {
+                true => "await every part, and then complete the upload",
+                false => {
+                    "a part has failed or was given up: abort the upload, and begin another one"
+                }
+            };
             return Err(generic(format!(
-                "{written} of the upload's {} bytes are written; await every part, and then complete the upload",
+                "{written} of the upload's {} bytes are written; {what}",
                 self.end
             )));
         }

@@ -82,6 +82,31 @@ async fn a_completion_that_fails_can_be_repeated() {
 }
 
 #[tokio::test]
+async fn a_completion_says_whether_parts_can_still_be_awaited() {
+    let store = new_store();
+    let location = path("a");
+    let mut upload = store.put_multipart(&location).await.unwrap();
+    let part = upload.put_part("1".into());
+    let early = upload.complete().await.unwrap_err().to_string();
+    assert!(early.contains("await every part"), "{early}");
+    part.await.unwrap();
+    upload.complete().await.unwrap();
+
+    let given_up = "a part has failed or was given up: abort the upload, and begin another one";
+    let mut upload = store.put_multipart(&location).await.unwrap();
+    let mut failed = upload.put_part(vec![1; 80 << 20].into());
+    (&mut failed).await.unwrap_err();
+    let late = upload.complete().await.unwrap_err().to_string();
+    assert!(late.contains(given_up), "{late}");
+    let mut upload = store.put_multipart(&location).await.unwrap();
+    drop(upload.put_part("2".into()));
+    upload.put_part("3".into()).await.unwrap();
+    let late = upload.complete().await.unwrap_err().to_string();
+    assert!(late.contains(given_up), "{late}");
+    assert_eq!(content(&store, &location).await, b"1");
+}
+
+#[tokio::test]
 async fn a_part_that_fails_when_it_comes_again_leaves_the_first_one() {
     let store = new_store();
     let location = path("a");
