@@ -45,7 +45,8 @@
 //!   [`NameConflict`].
 //! - **Directories** are made by puts and removed by the delete or rename that leaves them empty. Empty ones, symbolic
 //!   links, devices and other special files are not seen; symbolic links are not followed. An object that gets the name
-//!   of a link or special file replaces it, as rename(2) does; with `PutMode::Create` it fails.
+//!   of a link or special file replaces it, as rename(2) does; with `PutMode::Create` it fails. A rename of an object
+//!   to another name of the same file, a hard link, fails: rename(2) would leave both names.
 //! - **Owners and permissions**: objects are files of the process's user with mode 0644, and inherit the group and the
 //!   default access control list of their directories, as other files do.
 //! - **Names** of files that are no segments of object paths (control characters, bytes that are not UTF-8) are

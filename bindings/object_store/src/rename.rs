@@ -9,11 +9,11 @@ use uringfs::volume::Rename;
 use uringfs::{Errno, File};
 
 use crate::attributes::read_xattrs;
-use crate::error::{not_found, object_error};
+use crate::error::{generic, not_found, object_error};
 use crate::get::{self, READ_BYTES};
 use crate::new_name::NewName;
 use crate::new_object::NewObject;
-use crate::tree::Tree;
+use crate::tree::{Object, Tree};
 
 /// Deletes of a stream that wait for a commit at a time, which they share.
 const DELETES: usize = 64;
@@ -47,9 +47,12 @@ impl Tree {
     ) -> Result<()> {
         let names = self.names(from);
         let place = self.place(from, &names).await?;
-        self.object_at(from, &place).await?;
+        let moved = self.object_at(from, &place).await?;
         let how = match mode {
-            RenameTargetMode::Overwrite => Rename::Replace,
+            RenameTargetMode::Overwrite => {
+                self.refuse_same_file(from, &moved, to).await?;
+                Rename::Replace
+            }
             RenameTargetMode::Create => Rename::NoReplace,
         };
         let new_name = NewName::Move(place.directory(), place.name(), how);
@@ -60,6 +63,19 @@ impl Tree {
         })?;
         place.prune().await;
         self.commit(to).await
+    }
+
+    /// Refuses a rename of a file to another name that it has, for which rename(2) does nothing. To remove the old name
+    /// would take another step, in which it may be that of a new object.
+    async fn refuse_same_file(&self, from: &Path, moved: &Object, to: &Path) -> Result<()> {
+        match self.object(to).await {
+            Ok(there) if there.inode == moved.inode && from != to => Err(generic(format!(
+                "object {from:?}: {to:?} is another name of the same file (a hard link); delete {from:?} instead",
+                from = from.as_ref(),
+                to = to.as_ref()
+            ))),
+            _ => Ok(()),
+        }
     }
 
     /// Removes the name of an object, and the directories that it leaves empty.

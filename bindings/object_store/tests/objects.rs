@@ -261,6 +261,23 @@ async fn an_object_inherits_from_its_directory_as_a_file_does() {
     assert_eq!(access(volume, "/outside").await.2, None);
 }
 
+/// rename(2) does nothing then.
+#[tokio::test]
+async fn a_rename_to_another_name_of_the_same_file_is_refused() {
+    let store = new_store();
+    store.put(&path("a"), "1".into()).await.unwrap();
+    store.volume().create_dir("/d").await.unwrap();
+    store.volume().hard_link("/a", "/d/b").await.unwrap();
+    let renamed = store.rename(&path("a"), &path("d/b")).await.unwrap_err();
+    assert!(renamed.to_string().contains("delete \"a\""), "{renamed}");
+    assert_eq!(paths(&store).await, ["a", "d/b"]);
+    let renamed = store.rename_if_not_exists(&path("a"), &path("d/b")).await;
+    assert!(matches!(renamed, Err(Error::AlreadyExists { .. })), "{renamed:?}");
+    store.rename(&path("a"), &path("a")).await.unwrap();
+    store.delete(&path("a")).await.unwrap();
+    assert_eq!(text(&store, "d/b").await, "1");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_updates_with_one_etag_exactly_one_succeeds() {
     let store = new_store();
