@@ -32,9 +32,9 @@
 //!   wait at a time share. A get may see the object shortly before its put answers; after a power cut in that time it
 //!   may be gone. The same holds for copies, renames, deletes and completed uploads. A put that fails in the commit
 //!   itself has an unknown outcome.
-//! - **Conditions are exact.** The link that gives a put its name compares the file that the name is of, in the same
-//!   step: of several updates with one ETag exactly one succeeds, also if some come from other stores or a mount of
-//!   this process.
+//! - **Conditions are exact**, but for writes in place, of which an ETag need not tell (see below). The link that gives
+//!   a put its name compares the file that the name is of, in the same step: of several updates with one ETag exactly
+//!   one succeeds, also if some come from other stores or a mount of this process.
 //! - **An object does not change.** A get that has begun reads the same object to its end, also when that is replaced
 //!   or deleted meanwhile.
 //! - **ETags** are made of the inode's number, which no other file of the volume ever gets, the time of its creation,
