@@ -15,6 +15,10 @@
 // Forks. Handles belong to the process that opened them. In the child of a fork, calls with them return -ECHILD, and a
 // function that closes one returns 0 at once and frees nothing. Open volumes and create reactors after the fork.
 //
+// Names. Calls on names are those of the system, with these differences. Paths begin at the root of the volume. No call
+// checks permissions, and no umask applies. uringfs_stat is lstat(2), and uringfs_stat_follow is stat(2).
+// uringfs_readlink stores a string with a zero byte at its end, as a whole or not at all.
+//
 // Structs with a field size. The caller sets it to sizeof the struct, and all other fields that it does not use to 0:
 // struct uringfs_open_options options = {.size = sizeof options}. Structs grow at their end. An older program passes
 // less, and gets defaults. A newer program passes more, and gets -E2BIG if it has set what the library does not know.
@@ -413,7 +417,8 @@ int32_t uringfs_file_drop_cache(const struct uringfs_file *file,
                                 uint64_t offset,
                                 uint64_t length);
 
-// Creates a directory with these permissions, to which no umask applies. Its parent must exist.
+// Creates a directory with these permissions, set-ID bits and sticky bit. Unlike for mkdir(2) no umask applies. Its
+// parent must exist.
 //
 // Returns 0, or a negative errno: -EEXIST, -ENOENT, -ENOTDIR, -ENOSPC, -EROFS.
 int32_t uringfs_mkdir(const struct uringfs_volume *volume, const char *path, uint32_t mode);
@@ -443,11 +448,16 @@ int32_t uringfs_rename2(const struct uringfs_volume *volume, const char *from, c
 // Returns 0, or a negative errno: -ENOENT, -ENOTDIR, -EROFS.
 int32_t uringfs_chmod(const struct uringfs_volume *volume, const char *path, uint32_t mode);
 
-// Stores the attributes of the file at `path` in `stat`. Set stat->size before the call. A symbolic link at the end of
-// the path is not followed.
+// Stores the attributes of the file at `path` in `stat`. Set stat->size before the call. Unlike for stat(2) a symbolic
+// link at the end of the path is not followed: this is lstat(2). uringfs_stat_follow follows it.
 //
 // Returns 0, or a negative errno: -ENOENT, -ENOTDIR, -EINVAL.
 int32_t uringfs_stat(const struct uringfs_volume *volume, const char *path, struct uringfs_attributes *stat);
+
+// Stores the attributes of a file in `stat`, as uringfs_stat, and follows a symbolic link at the end of the path.
+//
+// Returns 0, or a negative errno: -ENOENT, also if the target of a link is missing, -ELOOP, -ENOTDIR, -EINVAL.
+int32_t uringfs_stat_follow(const struct uringfs_volume *volume, const char *path, struct uringfs_attributes *stat);
 
 // Stores the attributes of an open file in `stat`, as uringfs_stat.
 //

@@ -112,7 +112,8 @@ unsafe impl Growing for CEntry {
     const FIRST_SIZE: usize = 24;
 }
 
-/// Creates a directory with these permissions, to which no umask applies. Its parent must exist.
+/// Creates a directory with these permissions, set-ID bits and sticky bit. Unlike for mkdir(2) no umask applies. Its
+/// parent must exist.
 ///
 /// Returns 0, or a negative errno: -EEXIST, -ENOENT, -ENOTDIR, -ENOSPC, -EROFS.
 #[unsafe(no_mangle)]
@@ -202,8 +203,8 @@ pub extern "C" fn uringfs_chmod(
     })
 }
 
-/// Stores the attributes of the file at `path` in `stat`. Set stat->size before the call. A symbolic link at the end of
-/// the path is not followed.
+/// Stores the attributes of the file at `path` in `stat`. Set stat->size before the call. Unlike for stat(2) a symbolic
+/// link at the end of the path is not followed: this is lstat(2). uringfs_stat_follow follows it.
 ///
 /// Returns 0, or a negative errno: -ENOENT, -ENOTDIR, -EINVAL.
 #[unsafe(no_mangle)]
@@ -214,6 +215,21 @@ pub extern "C" fn uringfs_stat(
 ) -> i32 {
     call(volume, |volume| {
         let metadata = volume.volume().symlink_metadata(pointers::path(path)?)?;
+        sized::write(stat, attributes(&metadata)).map(|()| 0)
+    })
+}
+
+/// Stores the attributes of a file in `stat`, as uringfs_stat, and follows a symbolic link at the end of the path.
+///
+/// Returns 0, or a negative errno: -ENOENT, also if the target of a link is missing, -ELOOP, -ENOTDIR, -EINVAL.
+#[unsafe(no_mangle)]
+pub extern "C" fn uringfs_stat_follow(
+    volume: Option<&VolumeHandle>,
+    path: *const c_char,
+    stat: *mut CStat,
+) -> i32 {
+    call(volume, |volume| {
+        let metadata = volume.volume().metadata(pointers::path(path)?)?;
         sized::write(stat, attributes(&metadata)).map(|()| 0)
     })
 }

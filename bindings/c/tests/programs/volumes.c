@@ -187,6 +187,16 @@ static void links_lead_to_their_files(void) {
     EXPECT_OK(uringfs_symlink(volume, "d/file", "/symlink"));
     EXPECT_OK(uringfs_stat(volume, "/symlink", &attributes));
     EXPECT_EQ(attributes.file_type, URINGFS_TYPE_SYMLINK);
+    EXPECT_OK(uringfs_stat_follow(volume, "/symlink", &attributes));
+    EXPECT_EQ(attributes.file_type, URINGFS_TYPE_FILE);
+    EXPECT_EQ(attributes.inode, inode_of(volume, "/d/file"));
+    EXPECT_OK(uringfs_symlink(volume, "missing", "/dangling"));
+    EXPECT_EQ(uringfs_stat_follow(volume, "/dangling", &attributes), -ENOENT);
+    EXPECT_OK(uringfs_symlink(volume, "circle", "/circle"));
+    EXPECT_EQ(uringfs_stat_follow(volume, "/circle", &attributes), -ELOOP);
+    EXPECT_EQ(uringfs_stat_follow(volume, NULL, &attributes), -EINVAL);
+    EXPECT_EQ(uringfs_stat_follow(volume, "/symlink", NULL), -EINVAL);
+    EXPECT_EQ(uringfs_stat_follow(NULL, "/symlink", &attributes), -EINVAL);
     EXPECT_OK(uringfs_file_close(open_file(volume, "/symlink", URINGFS_OPEN_READ)));
     EXPECT_EQ(uringfs_symlink(volume, "x", "/symlink"), -EEXIST);
     EXPECT_EQ(uringfs_symlink(volume, "", "/empty"), -EINVAL);
