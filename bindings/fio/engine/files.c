@@ -113,9 +113,13 @@ static int lay_out(struct thread_data *td, struct uringfs_volume *volume, struct
 static int prepare_file(struct thread_data *td, struct uringfs_volume *volume, struct fio_file *f, unsigned int index) {
     struct path path = path_of(f);
     struct uringfs_attributes attributes = {.size = sizeof attributes};
-    int result = uringfs_stat(volume, path.text, &attributes);
+    // Opening the file follows a symbolic link, too.
+    int result = uringfs_stat_follow(volume, path.text, &attributes);
     if (result < 0 && result != -ENOENT) {
         return failed(td, f, result);
+    }
+    if (result == 0 && attributes.file_type != URINGFS_TYPE_FILE) {
+        return fail_job(td, EINVAL, "%s is no regular file: name one with filename=, or a new one", f->file_name);
     }
     f->real_file_size = result < 0 ? 0 : attributes.bytes;
     uint64_t size = size_for_job(td, f, index);
