@@ -8,13 +8,13 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use harness::ceph::{CephCluster, TestImage};
+use harness::ceph::{CephCluster, TestImage, until};
 use harness::model::{SIZE, run};
 use harness::{TestQueue, poll_in};
 use rustix::process::{Pid, Signal, kill_process};
 use uringfs_buffer::Buffer;
 use uringfs_device::backend::rbd::{Rbd, RbdAdmin, RbdTarget};
-use uringfs_device::{Access, Backend, Device, Errno, Op, Payload, Ready, Tag};
+use uringfs_device::{Access, Backend, Device, Errno, Op, Payload, Ready, Request, Tag};
 
 fn buffer(length: usize, byte: u8) -> Payload {
     Payload::Buffer(Buffer::copy_of(&vec![byte; length]))
@@ -23,6 +23,41 @@ fn buffer(length: usize, byte: u8) -> Payload {
 fn write(tested: &mut TestQueue, address: u64, length: usize, byte: u8) {
     let request = tested.request(Op::Write, address, buffer(length, byte), 0);
     assert_eq!(tested.run(request).1, Ok(length as u64));
+}
+
+fn open(target: &RbdTarget) -> TestQueue {
+    TestQueue::own(Device::new(Rbd::open(target, Access::ReadWrite).unwrap()).unwrap())
+}
+
+/// The address of its client.
+fn address(device: &Device) -> String {
+    device.properties()[1].value.clone()
+}
+
+/// Turns the queue, which begins no renewal otherwise, until this is so. Returns what has ended.
+fn turn_until(
+    tested: &mut TestQueue,
+    is_so: impl Fn(&TestQueue) -> bool,
+) -> Vec<(Request, Result<u64, Errno>)> {
+    let mut ended = Vec::new();
+    let until = Instant::now() + Duration::from_secs(600);
+    while !is_so(tested) {
+        assert!(tested.queue.in_flight() > 0, "all have ended: {ended:?}");
+        assert!(Instant::now() < until, "nothing has come of it in ten minutes");
+        tested.queue.submit().unwrap();
+        if let Ready::Readable(event) = tested.queue.ready() {
+            let _ = poll_in(event, Duration::from_millis(100));
+        }
+        tested.reap(&mut ended);
+    }
+    ended
+}
+
+/// Whether an entry of the blocklist ends in about ten years.
+fn ends_in_ten_years(until: &str) -> bool {
+    let year = rustix::time::clock_gettime(rustix::time::ClockId::Realtime).tv_sec / 31_556_952;
+    // Ten times 365 days may end in the ninth year.
+    until[..4].parse::<i64>().is_ok_and(|found| found >= 1970 + year + 9)
 }
 
 fn refusal(target: &RbdTarget, access: Access) -> (ErrorKind, String) {
@@ -120,13 +155,13 @@ fn a_second_writer_is_refused_and_told_who_has_the_image() {
     write(&mut TestQueue::own(image.open(Access::ReadWrite)), 0, 4096, 4);
 }
 
-/// A process of its own that has an image open for writing, and overwrites its first block until a write fails.
+/// A process of its own that has an image open for writing.
 struct Writer {
     process: Child,
-    /// A line when the first write is done, and one with the error at the end.
     output: BufReader<ChildStdout>,
 }
 
+/// The image of a process that others start.
 const WRITER_TARGET: &str = "URINGFS_TEST_RBD_TARGET";
 
 #[test]
@@ -196,16 +231,21 @@ impl Writer {
     }
 
     fn start_with(image: &TestImage, options: &str) -> Writer {
+        let mut writer = Writer::start_test("writes_until_a_write_fails", image, options);
+        writer.wait_for("writing");
+        writer
+    }
+
+    fn start_test(test: &str, image: &TestImage, options: &str) -> Writer {
         let mut process = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "writes_until_a_write_fails", "--nocapture"])
+            .args(["--exact", test, "--nocapture"])
             .env(WRITER_TARGET, image.target_with("", options).to_string())
+            .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
         let output = BufReader::new(process.stdout.take().unwrap());
-        let mut writer = Writer { process, output };
-        writer.wait_for("writing");
-        writer
+        Writer { process, output }
     }
 
     /// The rest of the next line that begins so.
@@ -232,13 +272,12 @@ impl Drop for Writer {
     }
 }
 
-/// The test of a process that others start.
+/// The test of a process that others start. It overwrites its first blocks until a write fails. It has a line when the first
+/// writes are done, and one with the error at the end.
 #[test]
 fn writes_until_a_write_fails() {
     let Ok(target) = std::env::var(WRITER_TARGET) else { return };
-    let target = RbdTarget::parse(&target).unwrap().unwrap();
-    let device = Device::new(Rbd::open(&target, Access::ReadWrite).unwrap()).unwrap();
-    let mut tested = TestQueue::own(device);
+    let mut tested = open(&RbdTarget::parse(&target).unwrap().unwrap());
     for round in 0.. {
         for part in 0..8 {
             let request = tested.request(Op::Write, part << 12, buffer(4096, 0xaa), part);
@@ -278,11 +317,7 @@ fn a_stopped_writer_is_shut_out_for_good() {
     }
     let admin = RbdAdmin::new(&cluster.image(4 << 20).target());
     let entries = admin.blocklist().unwrap();
-    let year = rustix::time::clock_gettime(rustix::time::ClockId::Realtime).tv_sec / 31_556_952;
-    // Ten times 365 days may end in the ninth year.
-    let is_last =
-        |until: &str| until[..4].parse::<i64>().is_ok_and(|found| found >= 1970 + year + 9);
-    let ends_last = entries.iter().find(|entry| is_last(&entry.until));
+    let ends_last = entries.iter().find(|entry| ends_in_ten_years(&entry.until));
     let address = &ends_last.expect("an entry of ten years").address;
     assert!(admin.remove_from_blocklist(address).unwrap());
     assert!(!admin.remove_from_blocklist(address).unwrap());
@@ -335,16 +370,13 @@ fn a_write_that_times_out_is_executed_by_a_new_client_before_it_ends() {
     let cluster = Arc::new(CephCluster::start(2));
     let image = cluster.image(16 << 20);
     write(&mut TestQueue::own(image.open(Access::ReadWrite)), 0, 16 << 20, 0xaa);
-    let target = image.target_with("", "&request-timeout=5");
-    let device = Device::new(Rbd::open(&target, Access::ReadWrite).unwrap()).unwrap();
-    let address = |device: &Device| device.properties()[1].value.clone();
-    let first = address(&device);
-    let mut tested = TestQueue::own(device);
+    let mut tested = open(&image.target_with("", "&request-timeout=5"));
+    let first = address(&tested.device);
     let written = |byte: u8| [vec![byte; 64 << 10], vec![0xaa; 448 << 10]].concat();
     // The monitor does not mark the stopped daemon as down by itself.
     cluster.command(&["ceph", "osd", "set", "nodown"]);
     // To all objects, some of which have their first copy on this daemon.
-    cluster.signal(0, Signal::STOP);
+    cluster.signal("osd.0", Signal::STOP);
     for part in 0..32 {
         let request = tested.request(Op::Write, part << 19, buffer(64 << 10, 0xbb), part);
         tested.queue.push(request).unwrap();
@@ -352,17 +384,8 @@ fn a_write_that_times_out_is_executed_by_a_new_client_before_it_ends() {
     let read = tested.request(Op::Read, 8 << 20, buffer(4096, 0), 32);
     tested.queue.push(read).unwrap();
     tested.queue.submit().unwrap();
-    // The queue is turned, so that it begins a renewal, which waits for the same daemon.
-    let mut ended = Vec::new();
-    let until = Instant::now() + Duration::from_secs(600);
-    while !cluster.blocklist().contains(&first) {
-        assert!(Instant::now() < until, "no renewal has begun in ten minutes");
-        tested.queue.submit().unwrap();
-        if let Ready::Readable(event) = tested.queue.ready() {
-            let _ = poll_in(event, Duration::from_millis(100));
-        }
-        tested.reap(&mut ended);
-    }
+    // A renewal waits for the same daemon.
+    let mut ended = turn_until(&mut tested, |_| cluster.blocklist().contains(&first));
     assert!(tested.device.oldest_request().is_some_and(|age| age >= Duration::from_secs(5)));
     // What has not begun can be cancelled, what may have been executed cannot.
     let late = tested.request(Op::Write, 0, buffer(4096, 0xdd), 33);
@@ -390,13 +413,72 @@ fn a_write_that_times_out_is_executed_by_a_new_client_before_it_ends() {
     }
     // The stopped daemon still has writes of the first client.
     (0..32).for_each(|part| write(&mut tested, part << 19, 64 << 10, 0xcc));
-    cluster.signal(0, Signal::CONT);
-    cluster.until(&["ceph", "osd", "stat"], "2 up");
+    cluster.signal("osd.0", Signal::CONT);
+    let are_up = || cluster.command(&["ceph", "osd", "stat"]).contains("2 up");
+    until(are_up, "the daemon is not up");
     for part in 0..32 {
         assert!(tested.read(part << 19, 512 << 10) == written(0xcc), "{part}");
     }
     drop(tested);
     assert!(image.export() == written(0xcc).repeat(32), "rbd export");
+}
+
+#[test]
+fn without_its_monitor_an_image_is_used_and_none_is_opened() {
+    let cluster = Arc::new(CephCluster::start(1));
+    let (image, other) = (cluster.image(8 << 20), cluster.image(4 << 20));
+    let mut tested = TestQueue::own(image.open(Access::ReadWrite));
+    cluster.signal("mon.a", Signal::STOP);
+    write(&mut tested, 0, 4 << 20, 1);
+    let (kind, text) = refusal(&other.target_with("", "&timeout=1"), Access::ReadWrite);
+    assert!(kind == ErrorKind::TimedOut && text.contains("no monitor"), "{text}");
+    // An opening goes on with the monitor.
+    let target = other.target_with("", "&timeout=600");
+    let opening = std::thread::spawn(move || write(&mut open(&target), 0, 4096, 2));
+    write(&mut tested, 0, 4 << 20, 3);
+    assert!(!opening.is_finished());
+    cluster.signal("mon.a", Signal::CONT);
+    opening.join().unwrap();
+    // One that is killed and started again, while requests are under way.
+    for part in 0..32 {
+        let request = tested.request(Op::Write, part << 18, buffer(256 << 10, 4), part);
+        tested.queue.push(request).unwrap();
+    }
+    tested.queue.submit().unwrap();
+    cluster.restart("mon.a");
+    assert!(tested.finish().iter().all(|(_, result)| *result == Ok(256 << 10)));
+    write(&mut TestQueue::own(other.open(Access::ReadWrite)), 0, 4096, 5);
+    drop(tested);
+    assert!(image.export() == [4; 8 << 20], "rbd export");
+}
+
+#[test]
+fn requests_to_a_full_cluster_wait() {
+    let cluster = Arc::new(CephCluster::start(1));
+    let (image, other) = (cluster.image(8 << 20), cluster.image(4 << 20));
+    let mut tested = TestQueue::own(image.open(Access::ReadWrite));
+    write(&mut tested, 0, 4 << 20, 1);
+    let set_ratios = |ratios: [&str; 3]| {
+        for (name, ratio) in ["nearfull", "backfillfull", "full"].iter().zip(ratios) {
+            cluster.command(&["ceph", "osd", &format!("set-{name}-ratio"), ratio]);
+        }
+    };
+    let is_full = || cluster.command(&["ceph", "osd", "dump"]).contains("exists,full,up");
+    set_ratios(["0.00001", "0.00002", "0.00003"]);
+    until(is_full, "the cluster is not full");
+    // What was under way when it became full may have been executed.
+    let request = tested.request(Op::Write, 0, buffer(4096, 2), 0);
+    tested.queue.push(request).unwrap();
+    let ended = turn_until(&mut tested, |tested| {
+        tested.device.oldest_request().is_some_and(|age| age >= Duration::from_secs(5))
+    });
+    assert!(ended.is_empty(), "{ended:?}");
+    assert_eq!(TestQueue::own(image.open(Access::Read)).read(0, 4096), [1; 4096]);
+    let (kind, text) = refusal(&other.target_with("", "&timeout=1"), Access::ReadWrite);
+    assert!(kind == ErrorKind::TimedOut && text.contains("does not answer within 1 s"), "{text}");
+    set_ratios(["0.85", "0.9", "0.95"]);
+    assert!(matches!(tested.finish()[..], [(_, Ok(4096))]));
+    assert_eq!(tested.read(0, 8192), [[2; 4096], [1; 4096]].concat());
 }
 
 #[test]
@@ -455,16 +537,9 @@ fn its_network_is_cut() {
     });
     // The storage daemon gives up its watcher of an image after 30 seconds, and librbd has to take the lock again.
     let images = images.map(|(image, mut tested)| {
-        let mut ended = Vec::new();
-        let until = Instant::now() + Duration::from_secs(600);
-        while tested.device.oldest_request().is_none_or(|age| age < Duration::from_secs(40)) {
-            assert!(Instant::now() < until, "requests wait for nothing");
-            tested.queue.submit().unwrap();
-            if let Ready::Readable(event) = tested.queue.ready() {
-                let _ = poll_in(event, Duration::from_millis(100));
-            }
-            tested.reap(&mut ended);
-        }
+        let ended = turn_until(&mut tested, |tested| {
+            tested.device.oldest_request().is_some_and(|age| age >= Duration::from_secs(40))
+        });
         assert!(ended.is_empty(), "{ended:?}");
         let target = image.target_with("", "&timeout=1");
         let (kind, text) = refusal(&target, Access::Read);

@@ -1,8 +1,8 @@
 //! Ceph clusters on this machine: `scripts/ceph-cluster`. The tests of a program share one of one storage daemon.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
@@ -16,6 +16,7 @@ pub struct CephCluster {
     script: Child,
     /// The script ends when this is closed.
     input: Option<ChildStdin>,
+    output: Mutex<BufReader<ChildStdout>>,
     configuration: PathBuf,
     folder: tempfile::TempDir,
 }
@@ -43,11 +44,11 @@ impl CephCluster {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        let mut line = String::new();
-        BufReader::new(script.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let mut output = BufReader::new(script.stdout.take().unwrap());
+        let line = next_line(&mut output);
         assert!(!line.is_empty(), "scripts/ceph-cluster has started no cluster: see its message");
-        let (input, configuration) = (script.stdin.take(), PathBuf::from(line.trim_end()));
-        CephCluster { script, input, configuration, folder }
+        let (input, configuration) = (script.stdin.take(), PathBuf::from(line));
+        CephCluster { script, input, output: Mutex::new(output), configuration, folder }
     }
 
     /// Its configuration.
@@ -60,24 +61,31 @@ impl CephCluster {
         self.folder.path()
     }
 
-    /// Sends a signal to a storage daemon.
-    pub fn signal(&self, daemon: u32, signal: Signal) {
+    /// Kills a daemon, as `mon.a`, and starts it again.
+    pub fn restart(&self, daemon: &str) {
+        writeln!(self.input.as_ref().unwrap(), "{daemon}").unwrap();
+        let line = next_line(&mut self.output.lock().unwrap());
+        assert_eq!(line, format!("{daemon} is started again"));
+    }
+
+    /// Sends a signal to a daemon, as `osd.0`. One that is to stop has stopped then.
+    pub fn signal(&self, daemon: &str, signal: Signal) {
         let folder = self.configuration.parent().unwrap();
-        let id = std::fs::read_to_string(folder.join(format!("osd.{daemon}.pid"))).unwrap();
-        kill_process(Pid::from_raw(id.trim().parse().unwrap()).unwrap(), signal).unwrap();
+        let id = std::fs::read_to_string(folder.join(format!("{daemon}.pid"))).unwrap();
+        let id = id.trim();
+        kill_process(Pid::from_raw(id.parse().unwrap()).unwrap(), signal).unwrap();
+        let is_stopped = |thread: std::io::Result<std::fs::DirEntry>| {
+            let state = std::fs::read_to_string(thread.unwrap().path().join("stat"));
+            state.is_ok_and(|line| line.rsplit_once(") ").unwrap().1.starts_with('T'))
+        };
+        let threads = || std::fs::read_dir(format!("/proc/{id}/task")).unwrap();
+        let have_stopped = || signal != Signal::STOP || threads().all(is_stopped);
+        until(have_stopped, "the daemon goes on");
     }
 
     /// The clients that are shut out.
     pub fn blocklist(&self) -> String {
         self.command(&["ceph", "osd", "blocklist", "ls"])
-    }
-
-    /// Waits until a command of Ceph prints this.
-    pub fn until(&self, words: &[&str], expected: &str) {
-        let until = Instant::now() + Duration::from_secs(600);
-        while !self.command(words).contains(expected) {
-            assert!(Instant::now() < until, "{words:?}: not '{expected}' in ten minutes");
-        }
     }
 
     /// Runs a command of Ceph, such as `rbd`, which must succeed. Returns what it prints.
@@ -98,6 +106,22 @@ impl CephCluster {
         self.command(&["rbd", "create", "--size", &bytes, "--image-feature", features, &name]);
         TestImage { name, cluster: self.clone() }
     }
+}
+
+/// Waits until this is so.
+pub fn until(is_so: impl Fn() -> bool, problem: &str) {
+    let until = Instant::now() + Duration::from_secs(600);
+    while !is_so() {
+        assert!(Instant::now() < until, "{problem} after ten minutes");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+/// Empty at the end of the output.
+fn next_line(output: &mut BufReader<ChildStdout>) -> String {
+    let mut line = String::new();
+    output.read_line(&mut line).unwrap();
+    line.trim_end().to_owned()
 }
 
 impl Drop for CephCluster {
