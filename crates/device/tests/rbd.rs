@@ -424,6 +424,78 @@ fn a_write_that_times_out_is_executed_by_a_new_client_before_it_ends() {
 }
 
 #[test]
+fn attempts_to_renew_a_client_leave_one_entry_each_and_the_object_map_valid() {
+    let cluster = Arc::new(CephCluster::start(2));
+    cluster.command(&["ceph", "osd", "pool", "set", "rbd", "size", "1", "--yes-i-really-mean-it"]);
+    let daemon_of = |object: &str| {
+        let map = cluster.command(&["ceph", "osd", "map", "rbd", object, "--format", "json"]);
+        let number = map.split_once("\"acting_primary\":").unwrap().1;
+        format!("osd.{}", &number[..1])
+    };
+    // The daemon that stops has the object map, for which attempts take the lock in vain. The other one has what an opening
+    // needs before that, and the header, which says whether the map is valid.
+    let goes_on = daemon_of("rbd_info");
+    let (image, stops) = loop {
+        let image = cluster.image(16 << 20);
+        let info = cluster.command(&["rbd", "info", &image.name]);
+        let id = info.split_once("rbd_data.").unwrap().1.split_whitespace().next().unwrap();
+        let needed = [format!("rbd_id.{}", image.name), format!("rbd_header.{id}")];
+        let stops = daemon_of(&format!("rbd_object_map.{id}"));
+        if stops != goes_on && needed.iter().all(|object| daemon_of(object) == goes_on) {
+            break (image, stops);
+        }
+    };
+    let mut tested = open(&image.target_with("", "&request-timeout=3"));
+    // The monitor does not mark the stopped daemon as down by itself.
+    cluster.command(&["ceph", "osd", "set", "nodown"]);
+    let epoch = || {
+        let stat = cluster.command(&["ceph", "osd", "stat", "--format", "json"]);
+        let number = stat.split_once("\"epoch\":").unwrap().1.split_once(',').unwrap().0;
+        number.parse::<usize>().unwrap()
+    };
+    let before = epoch();
+    cluster.signal(&stops, Signal::STOP);
+    for part in 0..4 {
+        let request = tested.request(Op::Write, part << 22, buffer(4096, 0xbb), part);
+        tested.queue.push(request).unwrap();
+    }
+    tested.queue.submit().unwrap();
+    let shut_out = || cluster.blocklist().lines().count();
+    let mut ended = turn_until(&mut tested, |_| shut_out() >= 3);
+    // Each client is shut out once by the device, and once by librbd if it has the lock.
+    let epochs = epoch() - before;
+    assert!(epochs < 2 * shut_out(), "{epochs} epochs");
+    cluster.signal(&stops, Signal::CONT);
+    ended.extend(tested.finish());
+    assert!(ended.len() == 4 && ended.iter().all(|(_, result)| *result == Ok(4096)), "{ended:?}");
+    (0..4).for_each(|part| assert_eq!(tested.read(part << 22, 4096), [0xbb; 4096]));
+    let info = cluster.command(&["rbd", "info", &image.name]);
+    assert!(!info.contains("invalid"), "{info}");
+}
+
+#[test]
+fn a_write_that_times_out_when_its_device_is_removed_is_shut_out_before_the_image_is_given_back() {
+    let cluster = Arc::new(CephCluster::start(1));
+    let image = cluster.image(8 << 20);
+    let mut tested = open(&image.target_with("", "&request-timeout=5"));
+    write(&mut tested, 0, 64 << 10, 0xaa);
+    let first = address(&tested.device);
+    cluster.signal("osd.0", Signal::STOP);
+    let request = tested.request(Op::Write, 0, buffer(64 << 10, 0xbb), 0);
+    tested.queue.push(request).unwrap();
+    tested.queue.submit().unwrap();
+    tested.device.remove();
+    turn_until(&mut tested, |_| cluster.blocklist().contains(&first));
+    cluster.signal("osd.0", Signal::CONT);
+    let ended = tested.finish();
+    assert!(matches!(ended[..], [(_, Ok(0x1_0000))]), "{ended:?}");
+    let backend = Rbd::open(&image.target(), Access::ReadWrite).unwrap();
+    assert_eq!(backend.notice(), None);
+    let mut next = TestQueue::own(Device::new(backend).unwrap());
+    assert_eq!(next.read(0, 64 << 10), [0xbb; 64 << 10]);
+}
+
+#[test]
 fn without_its_monitor_an_image_is_used_and_none_is_opened() {
     let cluster = Arc::new(CephCluster::start(1));
     let (image, other) = (cluster.image(8 << 20), cluster.image(4 << 20));

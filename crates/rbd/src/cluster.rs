@@ -216,7 +216,10 @@ impl Cluster {
 
     /// Waits for the newest map of the storage daemons, with which each request is sent: a daemon that has an older one gets
     /// it first.
-    fn wait_for_latest_map(&self) -> Result<(), Errno> {
+    ///
+    /// # Errors
+    /// The library's.
+    pub fn wait_for_latest_map(&self) -> Result<(), Errno> {
         // SAFETY: the instance is connected.
         check(unsafe { (self.functions.rados_wait_for_latest_osdmap)(self.raw) }).map(drop)
     }

@@ -16,13 +16,15 @@ impl RbdTarget {
         let request_timeout = request_timeout.filter(|_| writes).unwrap_or_default();
         let request_timeout = request_timeout.as_secs().to_string();
         let command_timeout = timeout.as_secs().max(1).to_string();
-        // Only librbd's own cache decides what is durable, and requests time out only if this device asks for it.
+        // Only librbd's own cache decides what is durable, and requests time out only if this device asks for it. An object map
+        // whose update has timed out stays valid: a new client updates it.
         let settings = [
             ("rbd_cache", cache),
             ("rbd_plugins", ""),
             ("rbd_persistent_cache_mode", "disabled"),
             ("rados_osd_op_timeout", &request_timeout),
             ("rados_mon_op_timeout", &command_timeout),
+            ("rbd_invalidate_object_map_on_timeout", "false"),
         ];
         let settings = settings.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
         let options = ConnectOptions {

@@ -40,9 +40,9 @@ impl Owner {
     /// The client that has the lock; `None` if the lock is free.
     pub(super) fn find(image: &Image) -> Result<Option<Owner>, Errno> {
         let Some(address) = image.lock_owner()? else { return Ok(None) };
-        let said = image.metadata(KEY).unwrap_or_default();
-        let process = said.strip_prefix(&format!("{address} ")).and_then(Process::parse);
-        Ok(Some(Owner { address, process }))
+        let said = Owner::announced(image).unwrap_or_default();
+        let is_said = said.filter(|owner| owner.address == address);
+        Ok(Some(is_said.unwrap_or(Owner { address, process: None })))
     }
 
     /// Says that this process has the lock, with its lease. Returns the address of its client.
@@ -52,13 +52,14 @@ impl Owner {
         Ok(address)
     }
 
-    /// The address of the client that has said so last, be it there or not.
-    pub(super) fn announced(image: &Image) -> Result<String, Errno> {
+    /// The client that has said so last, be it there or not. `None` if none has.
+    pub(super) fn announced(image: &Image) -> Result<Option<Owner>, Errno> {
         let said = match image.metadata(KEY) {
-            Err(Errno::NOENT) => String::new(),
+            Err(Errno::NOENT) => return Ok(None),
             said => said?,
         };
-        Ok(said.split(' ').next().unwrap_or_default().to_owned())
+        let (address, process) = said.split_once(' ').unwrap_or((&said, ""));
+        Ok(Some(Owner { address: address.to_owned(), process: Process::parse(process) }))
     }
 
     /// For how long its process may be stopped. `None` if it has no lease.

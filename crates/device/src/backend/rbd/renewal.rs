@@ -11,7 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use uringfs_errno::Errno;
-use uringfs_rbd::{BlocklistEntry, Cluster, Library, OpenMode};
+use uringfs_rbd::{BlocklistEntry, Cluster, Image, Library, OpenMode};
 
 use super::instance::Instance;
 use super::open::{has_cache, watch_size};
@@ -39,7 +39,8 @@ pub(super) fn fate(opened: &Arc<OpenedImage>, generation: u64, errno: Errno) -> 
     if opened.geometry.read_only {
         return Fate::Ended(errno);
     }
-    let times_out = opened.target.request_timeout.is_some() && !opened.is_released();
+    // Also after the drop of the device: what may still be executed must be shut out before the lock is given back.
+    let times_out = opened.target.request_timeout.is_some();
     match errno {
         // The blocklist has it: by a renewal, or by a client that has taken the image.
         Errno::SHUTDOWN if opened.generation() != Some(generation) => Fate::Again,
@@ -78,6 +79,7 @@ fn renew(opened: &Weak<OpenedImage>) {
     let mut renewal: Option<Renewal> = None;
     while let Some(opened) = opened.upgrade() {
         let renewal = renewal.get_or_insert_with(|| Renewal::of(&opened));
+        let clients = renewal.own.len();
         let error = match renewal.attempt(&opened) {
             Ok(instance) => {
                 tracing::warn!(target: "uringfs", event = "rbd_renewed", "{}: goes on as {:?}", opened.target, instance.cluster);
@@ -92,8 +94,10 @@ fn renew(opened: &Weak<OpenedImage>) {
             Err(Failure::Later(error)) => error,
         };
         tracing::warn!(target: "uringfs", event = "rbd_renewal", "{error}; trying again");
+        // The next attempt puts the client of this one on the blocklist, too.
+        let after_client = (renewal.own.len() > clients).then(|| opened.renewals.lock().note());
         drop(opened);
-        thread::sleep(pause);
+        thread::sleep(after_client.unwrap_or_default().max(pause));
         pause = (pause * 2).min(MAX_PAUSE);
     }
 }
@@ -158,8 +162,7 @@ impl Renewal {
         self.shut_out(&cluster)?;
         let mut image = target.open_image(&cluster, OpenMode::ReadWrite)?;
         let owner = image.lock_owner().map_err(asking)?;
-        let announced = Owner::announced(&image).map_err(asking)?;
-        if !self.own.contains(&announced) {
+        if !self.is_announced(&image).map_err(asking)? {
             return Err(Failure::Lost);
         }
         match owner {
@@ -194,14 +197,18 @@ impl Renewal {
         // Whether it has the lock after a failure is unknown.
         self.own.push(cluster.address().map_err(|errno| failed("asking for its address", errno))?);
         image.acquire_lock().map_err(|errno| failed("taking its lock", errno))?;
-        let announced = Owner::announced(&image).map_err(asking)?;
-        if !self.own.contains(&announced) {
+        if !self.is_announced(&image).map_err(asking)? {
             return Err(Failure::Lost);
         }
         let address = Owner::announce(&image, target.lease)
             .map_err(|errno| failed("noting the owner", errno))?;
         watch_size(&mut image, &self.size).map_err(|errno| failed("watching its size", errno))?;
         Ok(Instance::new(cluster, image, Some(address), self.generation + 2))
+    }
+
+    /// Whether a client of this device is the one that has said last that it has the lock.
+    fn is_announced(&self, image: &Image) -> Result<bool, Errno> {
+        Ok(Owner::announced(image)?.is_some_and(|owner| self.own.contains(&owner.address)))
     }
 
     /// Puts the clients before on the blocklist. If others have done so, they have taken the image.
@@ -215,13 +222,18 @@ impl Renewal {
         let is_listed =
             |address: &String| all.iter().any(|entry: &BlocklistEntry| entry.address == *address);
         for address in &self.own {
-            if is_listed(address) && !self.listed.contains(address) {
-                return Err(Failure::Lost);
+            match (is_listed(address), self.listed.contains(address)) {
+                (true, false) => return Err(Failure::Lost),
+                (false, false) => self.listed.push(address.clone()),
+                // By an attempt before; or whether it is there is unknown after a failure.
+                _ => {}
             }
-            // A failure leaves it unknown whether the entry is there.
-            self.listed.push(address.clone());
-            // One that is there keeps its time; what follows comes with a map that has it.
-            cluster.blocklist(address, DEFAULT_LIFE).map_err(failed)?;
+            // What follows comes with a map that has the entry.
+            match is_listed(address) {
+                true => cluster.wait_for_latest_map(),
+                false => cluster.blocklist(address, DEFAULT_LIFE),
+            }
+            .map_err(failed)?;
         }
         Ok(())
     }

@@ -8,7 +8,7 @@ const MAX_PAUSE_BETWEEN: Duration = Duration::from_secs(5 * 60);
 /// The time after which a renewal no longer delays the next.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(15 * 60);
 
-/// The renewals of a device that have succeeded one soon after the other.
+/// The attempts to renew the instance of a device that have each made a client, one soon after the other.
 #[derive(Default)]
 pub(super) struct Renewals {
     /// How many, and when the last one was.
@@ -16,7 +16,7 @@ pub(super) struct Renewals {
 }
 
 impl Renewals {
-    /// How long the next one is to wait: each leaves an entry on the blocklist.
+    /// How long the next one is to wait: each client leaves an entry on the blocklist.
     pub(super) fn pause(&self) -> Duration {
         match self.last {
             Some((count, time)) if time.elapsed() < FORGOTTEN_AFTER => {
@@ -26,13 +26,14 @@ impl Renewals {
         }
     }
 
-    /// Notes one.
-    pub(super) fn note(&mut self) {
+    /// Notes one. Returns how long the next one is to wait.
+    pub(super) fn note(&mut self) -> Duration {
         let count = match self.last {
             Some((count, time)) if time.elapsed() < FORGOTTEN_AFTER => count + 1,
             _ => 0,
         };
         self.last = Some((count, Instant::now()));
+        self.pause()
     }
 }
 
@@ -49,7 +50,9 @@ mod tests {
             Some(pause)
         });
         assert_eq!(pauses.take(6).collect::<Vec<_>>(), [0, 1, 2, 4, 8, 16]);
-        (0..20).for_each(|_| renewals.note());
+        for _ in 0..20 {
+            renewals.note();
+        }
         assert_eq!(renewals.pause(), MAX_PAUSE_BETWEEN);
     }
 }
