@@ -223,6 +223,8 @@ fn caches_that_the_configuration_of_an_image_turns_on_are_known_or_refused() {
 
 const OWN_NETWORK: &str = "URINGFS_TEST_RBD_NETWORK";
 
+const OWN_THREADS: &str = "URINGFS_TEST_RBD_THREADS";
+
 const ENDING_TARGET: &str = "URINGFS_TEST_RBD_ENDING_TARGET";
 
 impl Writer {
@@ -493,6 +495,43 @@ fn a_write_that_times_out_when_its_device_is_removed_is_shut_out_before_the_imag
     assert_eq!(backend.notice(), None);
     let mut next = TestQueue::own(Device::new(backend).unwrap());
     assert_eq!(next.read(0, 64 << 10), [0xbb; 64 << 10]);
+}
+
+/// The test of a process that another one starts, and that has no other threads than this test's.
+#[test]
+fn its_threads_are_counted() {
+    if std::env::var(OWN_THREADS).is_err() {
+        return;
+    }
+    let cluster = Arc::new(CephCluster::start(1));
+    let image = cluster.image(8 << 20);
+    let mut tested = open(&image.target_with("", "&request-timeout=5"));
+    let mut idle = TestQueue::own(tested.device.clone());
+    write(&mut tested, 0, 4096, 0xaa);
+    assert_eq!(idle.read(0, 4096), [0xaa; 4096]);
+    let threads = || std::fs::read_dir("/proc/self/task").unwrap().count();
+    let (first, before) = (address(&tested.device), threads());
+    cluster.signal("osd.0", Signal::STOP);
+    let request = tested.request(Op::Write, 0, buffer(4096, 0xbb), 0);
+    tested.queue.push(request).unwrap();
+    tested.queue.submit().unwrap();
+    turn_until(&mut tested, |_| cluster.blocklist().contains(&first));
+    cluster.signal("osd.0", Signal::CONT);
+    assert_eq!(tested.finish()[0].1, Ok(4096));
+    assert_ne!(address(&tested.device), first);
+    // Those of the client before have ended, though a queue has used it last.
+    until(|| threads() <= before, "there are more threads than before");
+    assert_eq!(idle.read(0, 4096), [0xbb; 4096]);
+}
+
+#[test]
+fn a_client_that_was_replaced_leaves_no_threads() {
+    let ended = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "its_threads_are_counted", "--nocapture"])
+        .env(OWN_THREADS, "")
+        .status()
+        .unwrap();
+    assert!(ended.success(), "{ended:?}");
 }
 
 #[test]

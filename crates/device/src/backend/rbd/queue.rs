@@ -19,17 +19,18 @@ use crate::request::{Op, Payload, Request, StepCompletion, Tag};
 /// A queue with a bounded number of requests in flight.
 pub(super) struct RbdQueue {
     /// Dropped before what may have the device's lease.
-    instance: Arc<Instance>,
+    received: RefCell<Received>,
     opened: Arc<OpenedImage>,
     completions: Completions<InFlight>,
     depth: usize,
     pushed: Vec<Request>,
     /// The renewal for whose end requests wait.
     awaited: Cell<Option<u64>>,
-    received: RefCell<Received>,
 }
 
 struct Received {
+    /// The instance that this queue uses. `None` while librbd has no request, if others may replace it.
+    instance: Option<Arc<Instance>>,
     /// Ended, and not reaped.
     ended: VecDeque<StepCompletion>,
     /// Requests that librbd has.
@@ -55,19 +56,19 @@ impl RbdQueue {
     /// A queue with at most `depth` requests in flight.
     pub(super) fn new(opened: Arc<OpenedImage>, depth: usize) -> Result<RbdQueue, Errno> {
         let received = Received {
+            instance: None,
             ended: VecDeque::new(),
             outstanding: 0,
             again: Vec::new(),
             waits: opened.waits.of_queue(),
         };
         Ok(RbdQueue {
-            instance: opened.instance(),
+            received: RefCell::new(received),
             opened,
             completions: Completions::new()?,
             depth,
             pushed: Vec::with_capacity(depth),
             awaited: Cell::new(None),
-            received: RefCell::new(received),
         })
     }
 
@@ -88,16 +89,24 @@ impl RbdQueue {
         if !has_instance && self.waits_for_instance() {
             self.hold();
         }
+        self.leave_if_idle();
     }
 
     /// Uses the device's instance from now on. False if there is none.
     fn use_instance(&mut self) -> bool {
         let Some(generation) = self.opened.generation() else { return false };
-        if generation != self.instance.generation {
-            self.instance = self.opened.instance();
-        }
+        self.received.get_mut().instance.take_if(|used| used.generation != generation);
         self.awaited.set(None);
         true
+    }
+
+    /// Leaves the instance while librbd has no request: it ends once another one has replaced it, also if this queue is idle.
+    /// Without timeouts none replaces it.
+    fn leave_if_idle(&self) {
+        let received = &mut *self.received.borrow_mut();
+        if received.outstanding == 0 && self.opened.target.request_timeout.is_some() {
+            received.instance = None;
+        }
     }
 
     /// Gives a request to the instance. One with a number has had one before.
@@ -122,9 +131,9 @@ impl RbdQueue {
         }
         let (op, skip) = (op(&request), request.done());
         let number = number.unwrap_or_else(|| received.waits.begin());
-        let generation = self.instance.generation;
-        let (memory, in_flight) = take_memory(request, generation, number);
-        match self.instance.image().submit(op, memory, skip, in_flight, &self.completions) {
+        let instance = received.instance.get_or_insert_with(|| self.opened.instance());
+        let (memory, in_flight) = take_memory(request, instance.generation, number);
+        match instance.image().submit(op, memory, skip, in_flight, &self.completions) {
             Ok(()) => received.outstanding += 1,
             Err((errno, in_flight, memory)) => self.fail(in_flight, memory, errno),
         }
@@ -185,6 +194,7 @@ impl RbdQueue {
                 }
             }
         }
+        self.leave_if_idle();
     }
 }
 
