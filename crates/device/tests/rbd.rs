@@ -2,7 +2,7 @@
 
 mod harness;
 
-use std::io::{BufRead, BufReader, ErrorKind};
+use std::io::{BufRead, BufReader, ErrorKind, Read};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::Arc;
@@ -294,6 +294,35 @@ fn writes_until_a_write_fails() {
             println!("\nwriting");
         }
     }
+}
+
+/// The test of a process that others start. It has a line when the image is open, and reads once its input has ended.
+#[test]
+fn reads_once_its_input_has_ended() {
+    let Ok(target) = std::env::var(WRITER_TARGET) else { return };
+    let mut tested = open(&RbdTarget::parse(&target).unwrap().unwrap());
+    println!("\nopen");
+    std::io::stdin().read_to_end(&mut Vec::new()).unwrap();
+    let request = tested.request(Op::Read, 0, buffer(4096, 0), 0);
+    println!("reads {:?}", tested.run(request).1);
+}
+
+#[test]
+fn a_writer_without_requests_notices_that_its_image_was_taken() {
+    let cluster = CephCluster::get();
+    let image = cluster.image(4 << 20);
+    let mut old = Writer::start_test("reads_once_its_input_has_ended", &image, "&lease=15");
+    old.wait_for("open");
+    let short = image.target_with("", "&take-over=20s");
+    let backend = Rbd::open(&short, Access::ReadWrite).unwrap();
+    let notice = backend.notice().unwrap().to_owned();
+    let taken =
+        notice.strip_prefix("taken from the client at ").unwrap().split(' ').next().unwrap();
+    assert!(cluster.blocklist().contains(taken), "{notice}");
+    write(&mut TestQueue::own(Device::new(backend).unwrap()), 0, 4096, 0xbb);
+    until(|| !cluster.blocklist().contains(taken), "the entry is still there");
+    drop(old.process.stdin.take());
+    assert_eq!(old.wait_for("reads"), "Err(SHUTDOWN)");
 }
 
 #[test]

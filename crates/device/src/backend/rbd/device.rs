@@ -11,6 +11,8 @@ use uringfs_errno::Errno;
 use super::super::kept_queues::{self, KeptQueues};
 use super::open::open;
 use super::opened::{OpenedImage, whole_blocks};
+use super::owner_watch;
+use super::periodic::Periodic;
 use super::queue::RbdQueue;
 use super::target::RbdTarget;
 use crate::geometry::Geometry;
@@ -28,7 +30,7 @@ use crate::request::Request;
 /// To take the image, a writer puts the other client's instance (its address with its nonce, never the host) on the cluster's
 /// blocklist, waits for the map of the storage daemons with that entry, breaks the lock, and reads only then. From then on
 /// nothing of the other one reaches the image while the entry lives: its next request fails with ESHUTDOWN, and all later ones
-/// do, too, until it opens the image again. With the option `take-over` a writer does this at once, also if the other one runs.
+/// do, too, until it opens the image again. A device without requests notices it within a few seconds. With the option `take-over` a writer does this at once, also if the other one runs.
 ///
 /// With the option `lease` the kernel kills the process once it has not run for so long, as after SIGSTOP, or while its machine
 /// slept. Only from a client with a lease can an image be taken for less than an hour.
@@ -51,6 +53,8 @@ use crate::request::Request;
 /// # }
 /// ```
 pub struct Rbd {
+    /// `None` for a reader.
+    _owner_watch: Option<Periodic>,
     target: RbdTarget,
     /// The same for all devices on the same image.
     name: String,
@@ -68,8 +72,11 @@ impl Rbd {
     /// `ResourceBusy` when another client has the lock, with its address and, if it is such a device, host and process.
     pub fn open(target: &RbdTarget, access: Access) -> io::Result<Rbd> {
         let opened = Arc::new(open(target, access)?);
+        let watch = (access == Access::ReadWrite).then(|| owner_watch::begin(&opened)).transpose();
+        let watch = watch.map_err(|errno| target.failed("watching its owner", errno))?;
         let name = target.canonical().to_string();
-        Ok(Rbd { target: target.clone(), name, opened, queues: KeptQueues::default() })
+        let (target, queues) = (target.clone(), KeptQueues::default());
+        Ok(Rbd { _owner_watch: watch, target, name, opened, queues })
     }
 }
 

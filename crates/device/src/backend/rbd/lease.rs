@@ -8,21 +8,18 @@
 
 use std::mem::MaybeUninit;
 use std::ptr;
-use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
-use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use uringfs_errno::Errno;
-use uringfs_ring::ForkDetector;
+
+use super::periodic::Periodic;
 
 /// How often a lease is renewed in its time.
 const RENEWALS: u32 = 4;
 
 /// The lease of a device. It ends with its drop.
 pub(super) struct Lease {
-    end: Option<Sender<()>>,
-    renewing: Option<JoinHandle<()>>,
-    fork: ForkDetector,
+    _renewing: Periodic,
 }
 
 impl Lease {
@@ -33,28 +30,12 @@ impl Lease {
     pub(super) fn begin(time: Duration) -> Result<Lease, Errno> {
         let timer = KillTimer::new()?;
         timer.set(time)?;
-        let (end, ended) = channel();
         let renew = move || {
-            while ended.recv_timeout(time / RENEWALS) == Err(RecvTimeoutError::Timeout) {
-                // It fails for no timer that exists and for no time.
-                let _ = timer.set(time);
-            }
+            // It fails for no timer that exists and for no time.
+            let _ = timer.set(time);
         };
-        let renewing = thread::Builder::new().name("uringfs-rbd-lease".into()).spawn(renew);
-        let renewing = Some(renewing.map_err(|_| Errno::AGAIN)?);
-        Ok(Lease { end: Some(end), renewing, fork: ForkDetector::default() })
-    }
-}
-
-impl Drop for Lease {
-    fn drop(&mut self) {
-        drop(self.end.take());
-        // In the child of a fork there is no such thread, and no timer.
-        if let Some(renewing) = self.renewing.take()
-            && !self.fork.is_forked()
-        {
-            let _ = renewing.join();
-        }
+        let renewing = Periodic::begin("uringfs-rbd-lease", time / RENEWALS, renew)?;
+        Ok(Lease { _renewing: renewing })
     }
 }
 

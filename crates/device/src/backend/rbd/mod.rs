@@ -29,6 +29,10 @@ mod waits;
 mod lease;
 // What a process that has the lock says of itself.
 mod owner;
+// Notices that another client has taken the image.
+mod owner_watch;
+// A thread that does the same again and again.
+mod periodic;
 // Bounds the wait for a cluster.
 mod bounded;
 // Connects to a cluster.
