@@ -326,6 +326,42 @@ fn a_writer_without_requests_notices_that_its_image_was_taken() {
 }
 
 #[test]
+fn a_writer_whose_lock_others_have_broken_is_shut_out_for_good() {
+    let cluster = CephCluster::get();
+    let images = [(); 2].map(|()| cluster.image(4 << 20));
+    let mut writers = images.each_ref().map(Writer::start);
+    writers.iter().for_each(|writer| writer.signal(Signal::STOP));
+    let entry_of = |address: &str| {
+        let entries = RbdAdmin::new(&images[0].target()).blocklist().unwrap();
+        entries.into_iter().find(|entry| entry.address == address).unwrap().until
+    };
+    // By `rbd`, which shuts it out for an hour.
+    let listed = cluster.command(&["rbd", "lock", "ls", &images[0].name]);
+    let words: Vec<_> = listed.lines().last().unwrap().split_whitespace().collect();
+    let [locker, auto, number, address] = words[..] else { panic!("{listed}") };
+    let id = format!("{auto} {number}");
+    cluster.command(&["rbd", "lock", "rm", &images[0].name, &id, locker]);
+    assert!(!ends_in_ten_years(&entry_of(address)));
+    let backend = Rbd::open(&images[0].target(), Access::ReadWrite).unwrap();
+    let notice = backend.notice().unwrap().to_owned();
+    assert!(notice.contains(address) && notice.ends_with("shut out for 10y"), "{notice}");
+    assert!(ends_in_ten_years(&entry_of(address)));
+    // By librbd itself, for a resize.
+    let listed = cluster.command(&["rbd", "lock", "ls", &images[1].name]);
+    let address = listed.split_whitespace().last().unwrap();
+    let has_watcher = || cluster.command(&["rbd", "status", &images[1].name]).contains("watcher=");
+    until(|| !has_watcher(), "the cluster has heard of a process that is stopped");
+    RbdAdmin::new(&images[1].target()).enlarge(8 << 20).unwrap();
+    assert!(ends_in_ten_years(&entry_of(address)));
+    let backend = Rbd::open(&images[1].target(), Access::ReadWrite).unwrap();
+    assert_eq!(backend.notice(), None);
+    for writer in &mut writers {
+        writer.signal(Signal::CONT);
+        assert_eq!(writer.wait_for("failed"), "SHUTDOWN, and reads Err(SHUTDOWN)");
+    }
+}
+
+#[test]
 fn a_stopped_writer_is_shut_out_for_good() {
     let cluster = CephCluster::get();
     for option in ["&take-over=1h", "&take-over"] {

@@ -7,7 +7,9 @@ use uringfs_errno::Errno;
 use uringfs_rbd::{Cluster, OpenMode};
 
 use super::bounded::within_timeout;
+use super::open::Opening;
 use super::target::RbdTarget;
+use crate::interface::backend::Access;
 
 /// A client that is shut out of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,7 +64,10 @@ impl RbdAdmin {
                     format!("the image is larger than {bytes} bytes, and is not made smaller"),
                 ),
                 errno => target.failed("enlarging the image", errno),
-            })
+            })?;
+            // If it had the lock and was not there, librbd has broken that.
+            let opening = Opening { target: &target, access: Access::ReadWrite, is_over };
+            opening.fence_last(&image, &cluster).map(drop)
         })
     }
 

@@ -17,7 +17,8 @@ impl RbdTarget {
         let request_timeout = request_timeout.as_secs().to_string();
         let command_timeout = timeout.as_secs().max(1).to_string();
         // Only librbd's own cache decides what is durable, and requests time out only if this device asks for it. An object map
-        // whose update has timed out stays valid: a new client updates it.
+        // whose update has timed out stays valid: a new client updates it. librbd shuts clients out whose locks it breaks, for
+        // the cluster's time: the monitors refuse the command in which librbd 16 names another.
         let settings = [
             ("rbd_cache", cache),
             ("rbd_plugins", ""),
@@ -25,6 +26,8 @@ impl RbdTarget {
             ("rados_osd_op_timeout", &request_timeout),
             ("rados_mon_op_timeout", &command_timeout),
             ("rbd_invalidate_object_map_on_timeout", "false"),
+            ("rbd_blocklist_on_break_lock", "true"),
+            ("rbd_blocklist_expire_seconds", "0"),
         ];
         let settings = settings.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
         let options = ConnectOptions {

@@ -47,10 +47,10 @@ pub(super) fn open(target: &RbdTarget, access: Access) -> io::Result<OpenedImage
 }
 
 /// What a thread opens.
-struct Opening<'a> {
-    target: &'a RbdTarget,
-    access: Access,
-    is_over: &'a IsOver,
+pub(super) struct Opening<'a> {
+    pub(super) target: &'a RbdTarget,
+    pub(super) access: Access,
+    pub(super) is_over: &'a IsOver,
 }
 
 impl Opening<'_> {
@@ -113,7 +113,9 @@ impl Opening<'_> {
             ),
             errno => self.failed("asking for the owner of the image's exclusive lock", errno),
         };
-        let Some(owner) = Owner::find(image).map_err(asking)? else { return Ok(None) };
+        let Some(owner) = Owner::find(image).map_err(asking)? else {
+            return self.fence_last(image, cluster);
+        };
         let patience = if self.target.take_over.is_some() { Duration::ZERO } else { ENDING };
         let life = match (self.target.take_over, owner.ends_within(patience)) {
             (_, true) => ENDED_LIFE,
@@ -130,8 +132,46 @@ impl Opening<'_> {
                 }
             }
         };
+        let taken = self.shut_out(cluster, &owner, life)?;
         self.is_over.require_wanted(self.target)?;
-        let life = self.forget_older_entry(cluster, &owner, life)?;
+        match image.break_lock(&owner.address) {
+            // Gone by itself.
+            Ok(()) | Err(Errno::NOENT) => Ok(Some(taken)),
+            Err(Errno::BUSY | Errno::AGAIN) => Err(self.refuse(
+                ErrorKind::ResourceBusy,
+                "another client has taken the image at the same time; try again".into(),
+            )),
+            Err(errno) => {
+                Err(self.failed("taking the image's exclusive lock from its owner", errno))
+            }
+        }
+    }
+
+    /// Shuts the last owner out for longer if it could outlast its entry on the blocklist: librbd, which breaks the lock of one
+    /// that has died or is stopped by itself, as for a resize, has an entry of an hour. Returns as [`Self::fence`].
+    pub(super) fn fence_last(
+        &self,
+        image: &Image,
+        cluster: &Cluster,
+    ) -> io::Result<Option<String>> {
+        let last = Owner::announced(image)
+            .map_err(|errno| self.failed("asking for the image's last owner", errno))?;
+        let Some(owner) = last else { return Ok(None) };
+        let all = self.blocklisted(cluster)?;
+        let entry = all.iter().find(|entry| entry.address == owner.address);
+        let outlasts = |entry| self.require_life(left(entry), &owner).is_err();
+        if !entry.is_some_and(outlasts) || owner.ends_within(ENDING) {
+            return Ok(None);
+        }
+        let life = self.target.take_over.unwrap_or(DEFAULT_LIFE);
+        self.require_life(life, &owner)?;
+        self.shut_out(cluster, &owner, life).map(Some)
+    }
+
+    /// Puts the owner on the blocklist. Returns in words from which one the image is taken.
+    fn shut_out(&self, cluster: &Cluster, owner: &Owner, life: Duration) -> io::Result<String> {
+        self.is_over.require_wanted(self.target)?;
+        let life = self.forget_older_entry(cluster, owner, life)?;
         self.is_over.require_wanted(self.target)?;
         cluster.blocklist(&owner.address, life).map_err(|errno| match errno {
             Errno::ACCESS | Errno::PERM => self.refuse(
@@ -140,19 +180,14 @@ impl Opening<'_> {
             ),
             errno => self.failed("shutting the owner of the image out", errno),
         })?;
-        self.is_over.require_wanted(self.target)?;
-        match image.break_lock(&owner.address) {
-            // Gone by itself.
-            Ok(()) | Err(Errno::NOENT) => {
-                Ok(Some(format!("taken from {owner}, which is shut out for {}", shown_life(life))))
-            }
-            Err(Errno::BUSY | Errno::AGAIN) => Err(self.refuse(
-                ErrorKind::ResourceBusy,
-                "another client has taken the image at the same time; try again".into(),
-            )),
-            Err(errno) => {
-                Err(self.failed("taking the image's exclusive lock from its owner", errno))
-            }
+        Ok(format!("taken from {owner}, which is shut out for {}", shown_life(life)))
+    }
+
+    /// The blocklist; empty for a client that may not see it, which may add to it nevertheless.
+    fn blocklisted(&self, cluster: &Cluster) -> io::Result<Vec<BlocklistEntry>> {
+        match cluster.blocklisted() {
+            Err(Errno::ACCESS | Errno::PERM) => Ok(Vec::new()),
+            all => all.map_err(|errno| self.target.explain_blocklist(errno)),
         }
     }
 
@@ -187,13 +222,9 @@ impl Opening<'_> {
         let is_older = |entry: &BlocklistEntry| {
             entry.address == owner.address && entry.ends().is_none_or(|found| found < now + life)
         };
-        let all = match cluster.blocklisted() {
-            // A client that may not see the list may add to it nevertheless.
-            Err(Errno::ACCESS | Errno::PERM) => Vec::new(),
-            all => all.map_err(|errno| self.target.explain_blocklist(errno))?,
-        };
+        let all = self.blocklisted(cluster)?;
         let Some(older) = all.into_iter().find(is_older) else { return Ok(life) };
-        let left = older.ends().and_then(|ends| ends.duration_since(now).ok()).unwrap_or_default();
+        let left = left(&older);
         let address = &owner.address;
         match cluster.remove_from_blocklist(address) {
             Ok(()) => Ok(life),
@@ -285,6 +316,12 @@ impl Opening<'_> {
     fn failed(&self, what: &str, errno: Errno) -> io::Error {
         self.target.failed(what, errno)
     }
+}
+
+/// For how long an entry is still there.
+fn left(entry: &BlocklistEntry) -> Duration {
+    let left = entry.ends().and_then(|ends| ends.duration_since(SystemTime::now()).ok());
+    left.unwrap_or_default()
 }
 
 /// Whether librbd has a cache for an image: the configuration of the image or of its pool may say something else than this
