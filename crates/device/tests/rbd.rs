@@ -811,6 +811,17 @@ fn a_resize_by_others_is_noticed() {
 }
 
 #[test]
+fn the_guide_starts_nothing_at_boot_that_takes_an_image() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/guide/cluster.md");
+    let guide = std::fs::read_to_string(path).unwrap();
+    let units: Vec<_> = guide.split("```").filter(|block| block.starts_with("ini\n")).collect();
+    assert!(units.iter().any(|unit| unit.contains("--take-over")), "{units:?}");
+    for unit in units {
+        assert!(!unit.contains("--take-over") || !unit.contains("[Install]"), "{unit}");
+    }
+}
+
+#[test]
 fn what_cannot_be_opened_is_explained_in_one_line() {
     let cluster = CephCluster::get();
     let image = cluster.image(4 << 20);
