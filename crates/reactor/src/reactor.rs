@@ -281,6 +281,9 @@ impl Reactor {
             let attention = &self.local.inner.attention;
             attention.set(attention.get() | FOREIGN);
             Current::set_first(&self.local.inner);
+            // Its eventfd wakes the loop. A message to the ring does so once: a turn without requests does not enter the
+            // ring, and behind what the kernel keeps for that it signals nothing more.
+            self.local.inner.mailbox.notifier().forget_ring();
             // Nothing reports what completed before the descriptor existed: a turn is due.
             self.local.inner.mailbox.notifier().notify();
         }

@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, poll};
 use tier::on_every_tier;
 use uringfs_device::Errno;
 use uringfs_reactor::{Counter, PollEvents, Reactor, ReactorCore, ReactorHandle, ReactorOptions};
@@ -209,6 +210,54 @@ fn a_message_is_read_when_the_senders_ring_cannot_notify() {
             assert!(handle.run(message));
         }));
     });
+}
+
+/// A sender with a ring wakes other owners by a message to their ring. A turn without requests does not enter that.
+#[test]
+fn each_message_of_another_reactor_wakes_a_foreign_loop() {
+    on_every_tier("each_message_of_another_reactor_wakes_a_foreign_loop", |_| {
+        const MESSAGES: usize = 3;
+        let reactor = reactor();
+        reactor.fd().unwrap();
+        while is_readable(&reactor, Duration::ZERO) {
+            reactor.turn().unwrap();
+        }
+        let (handle, read) = (reactor.inner().handle(), Arc::new(AtomicU64::new(0)));
+        let (go, may_send) = channel();
+        std::thread::scope(|scope| {
+            scope.spawn({
+                let read = read.clone();
+                move || {
+                    let own = self::reactor();
+                    own.turn().unwrap();
+                    for () in may_send {
+                        let read = read.clone();
+                        assert!(handle.run(move |_| _ = read.fetch_add(1, Ordering::Relaxed)));
+                    }
+                }
+            });
+            let go = go;
+            for message in 1..=MESSAGES {
+                go.send(()).unwrap();
+                while read.load(Ordering::Relaxed) < message as u64 {
+                    let is_woken = is_readable(&reactor, Duration::from_secs(5));
+                    assert!(is_woken, "message {message} has not woken the loop");
+                    reactor.turn().unwrap();
+                }
+                while is_readable(&reactor, Duration::ZERO) {
+                    reactor.turn().unwrap();
+                }
+            }
+        });
+        assert_eq!(reactor.counters().get(Counter::Enters), 0);
+    });
+}
+
+/// True when the descriptor for a foreign loop is readable within `timeout`.
+fn is_readable(reactor: &Reactor, timeout: Duration) -> bool {
+    let fd = reactor.fd().unwrap();
+    let timeout = timeout.try_into().unwrap();
+    poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&timeout)).unwrap() > 0
 }
 
 /// Lets another thread `send` a message when the reactor sleeps. True when the reactor reads it.

@@ -6,13 +6,15 @@ use std::io::Write;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use uringfs_buffer::Buffer;
+use uringfs_device::backend::null::Null;
 use uringfs_device::backend::sim::{Fault, Rule, Sim, SimOptions, When};
 use uringfs_device::queue::QueueKind;
-use uringfs_device::{Errno, VirtualClock};
+use uringfs_device::{Device, Errno, VirtualClock};
 use uringfs_file::{Batch, File, FileOptions, Tokens};
 use uringfs_reactor::{
     BatchTransfer, Completion, CompletionMode, PollEvents, Reactor, ReactorCore, ReactorOptions,
@@ -31,7 +33,11 @@ struct Loop {
 
 impl Loop {
     fn new(options: ReactorOptions) -> Loop {
-        let reactor = Rc::new(Reactor::new(options).unwrap());
+        Loop::over(Reactor::new(options).unwrap())
+    }
+
+    fn over(reactor: Reactor) -> Loop {
+        let reactor = Rc::new(reactor);
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
         let data = epoll::EventData::new_u64(1);
         epoll::add(&epoll, reactor.fd().unwrap(), data, epoll::EventFlags::IN).unwrap();
@@ -64,9 +70,13 @@ impl Loop {
     }
 
     fn is_readable(&self) -> bool {
+        self.is_readable_within(0)
+    }
+
+    fn is_readable_within(&self, seconds: i64) -> bool {
         let fd = self.reactor.fd().unwrap();
-        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-        poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&now)).unwrap() > 0
+        let timeout = Timespec { tv_sec: seconds, tv_nsec: 0 };
+        poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&timeout)).unwrap() > 0
     }
 }
 
@@ -191,6 +201,48 @@ fn an_idle_reactor_is_not_readable() {
         outer.reactor.turn().unwrap();
         assert!(!outer.is_readable(), "{what}: it was handled");
     }
+}
+
+/// The kernel keeps a message to a ring until the ring is entered, and signals nothing that comes behind it.
+#[test]
+fn a_message_before_the_descriptor_is_made_hides_none_after_it() {
+    let null = Device::new(Null::new(SIZE)).unwrap();
+    let file = File::from_device(null, FileOptions::default());
+    let reactor = Reactor::new(ReactorOptions::new().queue(QueueKind::Ring)).unwrap();
+    // After waits for completions alone the reactor stays announced as asleep.
+    let mut completed = Vec::new();
+    for token in 0..3 {
+        reactor.read_at(&file, Buffer::zeroed(4096), 0, Token::new(token)).unwrap();
+        reactor.reap(1, None, &mut completed).unwrap();
+    }
+    let remote = reactor.inner().handle();
+    let (send, may_send) = channel();
+    let (sent, is_sent) = channel();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            // It sends messages by its ring.
+            let own = Reactor::new(ReactorOptions::default()).unwrap();
+            own.turn().unwrap();
+            for () in may_send {
+                assert!(remote.run(|_| {}));
+                sent.send(()).unwrap();
+            }
+        });
+        let send = send;
+        let send_message = || {
+            send.send(()).unwrap();
+            is_sent.recv().unwrap();
+        };
+        send_message();
+        let outer = Loop::over(reactor);
+        for message in 2..=4 {
+            while outer.is_readable() {
+                outer.reactor.turn().unwrap();
+            }
+            send_message();
+            assert!(outer.is_readable_within(5), "message {message} has not woken the loop");
+        }
+    });
 }
 
 /// A wait, by what it is for.

@@ -1,5 +1,6 @@
 //! Messages to a reactor, and the notifier that wakes it when it sleeps. An owner that waits only for messages is
-//! unparked like any thread. Any other owner gets a message from the sender's own ring, or else a write to its eventfd.
+//! unparked like any thread. Any other owner gets a message from the sender's own ring, or else, and always in a foreign
+//! loop, a write to its eventfd.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -31,8 +32,9 @@ pub(crate) type ReactorMailbox<A> = Mailbox<Message<A>, Notifier>;
 /// Unparks an owner that is parked, and wakes any other owner by its eventfd.
 pub(crate) struct Notifier {
     event: Arc<OwnedFd>,
-    /// The owner's ring, for senders that have a ring themselves. Removed when the owner is dropped. Otherwise a waker that
-    /// outlives the owner would keep the ring, and the memory registered there.
+    /// The owner's ring, for senders that have a ring themselves. Removed when a foreign loop is to watch the eventfd, and
+    /// when the owner is dropped. Otherwise a waker that outlives the owner would keep the ring, and the memory registered
+    /// there.
     ring: RwLock<Option<OwnedFd>>,
     owner: Thread,
     /// The owner sleeps in [`Self::park`]. Set before the owner announces its sleep.
@@ -79,7 +81,7 @@ impl Notifier {
         self.ring.read().as_ref().is_some_and(|ring| send(ring.as_fd()))
     }
 
-    /// Removes the owner's ring, when the owner is dropped.
+    /// Removes the owner's ring: from now on the eventfd wakes the owner, unless it is parked.
     pub(crate) fn forget_ring(&self) {
         *self.ring.write() = None;
     }
