@@ -57,7 +57,8 @@ pub struct AioQueue {
     ended: VecDeque<StepCompletion>,
     /// The number of requests submitted and not reaped.
     in_kernel: usize,
-    /// The reaped completions whose signals were not read from the notifier yet.
+    /// The reaped completions whose signals were not read from the notifier yet. Negative: completions that were not
+    /// reaped, and whose signals were read.
     unread_signals: Cell<i64>,
     /// All system calls except those that the context counts itself.
     system_calls: Cell<u64>,
@@ -244,6 +245,12 @@ impl AioQueue {
         }
     }
 
+    /// True if there is an event to take, as far as is known without a system call: it is visible, or its signal was read
+    /// before it was taken.
+    fn has_events(&self) -> bool {
+        self.context.has_events() || self.unread_signals.get() < 0
+    }
+
     fn count_calls(&self, calls: u64) {
         self.system_calls.set(self.system_calls.get() + calls);
     }
@@ -305,7 +312,7 @@ impl Queue for AioQueue {
     }
 
     fn ready(&self) -> Ready<'_> {
-        if !self.ended.is_empty() || self.context.has_events() {
+        if !self.ended.is_empty() || self.has_events() {
             return Ready::Now;
         }
         // Of an idle queue, too: a signal that nothing reads would end each wait in epoll at once.
@@ -313,7 +320,7 @@ impl Queue for AioQueue {
         if self.in_kernel == 0 {
             return Ready::Never;
         }
-        if self.context.has_events() {
+        if self.has_events() {
             return Ready::Now;
         }
         Ready::Readable(self.notifier.as_fd())
@@ -330,6 +337,8 @@ impl Queue for AioQueue {
 
 #[cfg(test)]
 mod tests {
+    use rustix::event::{PollFd, PollFlags, poll};
+
     use super::context::{Event, Reaping, RingHeader};
     use super::*;
     use crate::backend::file::{Allocation, File};
@@ -369,6 +378,37 @@ mod tests {
                     None => std::thread::yield_now(),
                 }
             }
+        }
+    }
+
+    /// A read of the notifier may take the signals of completions that are not reaped yet.
+    #[test]
+    fn a_completion_whose_signal_was_read_is_ready_now() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = File::create(&folder.path().join("a"), 1 << 20, Allocation::Written).unwrap();
+        let device = Device::new(file).unwrap();
+        for reaping in [Reaping::Mapped, Reaping::ByCall] {
+            let mut queue = AioQueue::new(device.core().clone(), 2).unwrap();
+            queue.context.reaping = reaping;
+            for tag in 0..2 {
+                let payload = Payload::Buffer(Buffer::zeroed(4096));
+                queue.push(Request::new(device.index(), Op::Read, 0, payload, Tag(tag))).unwrap();
+            }
+            queue.submit().unwrap();
+            // Both have completed when both signals are there.
+            let mut signals = 0;
+            while signals < 2 {
+                poll(&mut [PollFd::new(&queue.notifier, PollFlags::IN)], None).unwrap();
+                let mut count = [0; 8];
+                rustix::io::read(&queue.notifier, &mut count).unwrap();
+                signals += u64::from_ne_bytes(count);
+            }
+            rustix::io::write(&queue.notifier, &signals.to_ne_bytes()).unwrap();
+            assert!(queue.reap().is_some());
+            // Each look is right, not the first one alone.
+            assert!(matches!(queue.ready(), Ready::Now) && matches!(queue.ready(), Ready::Now));
+            assert!(queue.reap().is_some());
+            assert!(matches!(queue.ready(), Ready::Never));
         }
     }
 
