@@ -77,10 +77,6 @@ impl Payload {
 /// The most segments of memory in one request: the kernel's `UIO_MAXIOV`.
 pub const MAX_SEGMENTS: usize = 1024;
 
-/// The most successive steps that move nothing (EINTR, EAGAIN, a short transfer of
-/// 0 bytes). After them the request fails.
-const MAX_RETRIES: u8 = 100;
-
 /// Set in the number of retries of a request that is cancelled.
 const CANCELLED: u8 = 0x80;
 
@@ -257,10 +253,11 @@ impl Request {
         self.done
     }
 
-    /// Whether a step that fails now may be tried again.
+    /// How often the step that fails now has been tried, or has moved nothing (EINTR, EAGAIN, 0 bytes). After
+    /// [`Tries::ALL`] the request fails.
     #[inline]
     pub(crate) fn tries(&self) -> Tries {
-        if (self.retries & !CANCELLED) + 1 < MAX_RETRIES { Tries::Left } else { Tries::Exhausted }
+        Tries((self.retries & !CANCELLED) + 1)
     }
 
     /// Counts bytes that were moved outside of a queue, so that the next step begins after them.
@@ -300,10 +297,7 @@ impl Request {
         let retry = |request: &mut Request, error| {
             let tries = request.tries();
             request.retries += 1;
-            match tries {
-                Tries::Left => Progress::Again,
-                Tries::Exhausted => Progress::Done(Err(error)),
-            }
+            if tries < Tries::ALL { Progress::Again } else { Progress::Done(Err(error)) }
         };
         match moved {
             // The device ends here.
@@ -411,10 +405,9 @@ mod tests {
         let mut steps = 0;
         while request.advance(Err(Errno::AGAIN), BOUNDS) == Progress::Again {
             steps += 1;
-            let is_last = steps == MAX_RETRIES as usize - 1;
-            assert_eq!(request.tries() == Tries::Exhausted, is_last);
+            assert_eq!(request.tries(), Tries(steps + 1));
         }
-        assert_eq!(steps, MAX_RETRIES as usize - 1);
+        assert_eq!(Tries(steps + 1), Tries::ALL);
     }
 
     #[test]

@@ -95,19 +95,19 @@ pub unsafe trait Transfer {
     fn length(&self) -> u32 {
         self.step().length()
     }
-    /// Whether a step that fails now may be tried again.
+    /// How often the step that fails now has been tried.
     fn tries(&self) -> Tries {
-        Tries::Left
+        Tries(1)
     }
 }
 
-/// Whether a step that fails may be tried again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Tries {
-    /// It may.
-    Left,
-    /// It may not: this was the last try.
-    Exhausted,
+/// The number of successive tries of a step that moved nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Tries(pub u8);
+
+impl Tries {
+    /// The most that there are.
+    pub const ALL: Tries = Tries(100);
 }
 
 #[cfg(test)]

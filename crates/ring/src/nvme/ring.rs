@@ -376,10 +376,11 @@ fn failure<T: Transfer>(
     result: i32,
     report: fn(&T, NvmeStatus),
 ) -> i32 {
-    if result < 0 {
-        return result;
-    }
-    let status = NvmeStatus::from_result(result as u32);
+    let status = match u32::try_from(result) {
+        Ok(status) => NvmeStatus::from_result(status),
+        Err(_) if result == -libc::EINTR => NvmeStatus::ABORTED_BY_HOST,
+        Err(_) => return result,
+    };
     let end = namespaces[ended.file() as usize].size;
     match ended.step() {
         NextOp::Read(address, _) if status.is_behind_the_end() && address >= end => 0,

@@ -14,8 +14,15 @@ pub struct NvmeStatus(u16);
 const CODE: u16 = 0x7ff;
 /// Do Not Retry: the same command would fail again.
 const DO_NOT_RETRY: u16 = 1 << 14;
+/// The tries of a command that each try may keep for as long as the driver's timeout: the first one, and as many more as
+/// the block layer has (`nvme_core.max_retries`).
+const TRIES_TO_TIME_OUT: Tries = Tries(6);
 
 impl NvmeStatus {
+    /// The host has ended the command: it was in flight when the controller was reset. The result of a passthrough
+    /// command is EINTR then.
+    pub const ABORTED_BY_HOST: NvmeStatus = NvmeStatus(0x371);
+
     /// From the result of a passthrough command, which is positive.
     pub fn from_result(result: u32) -> NvmeStatus {
         NvmeStatus(result as u16)
@@ -41,10 +48,13 @@ impl NvmeStatus {
     /// The error of a step: EAGAIN if the status [is transient](Self::is_transient) and there are tries left, else
     /// [`Self::errno`].
     pub fn step_errno(self, tries: Tries) -> Errno {
-        match tries {
-            Tries::Left if self.is_transient() => Errno::AGAIN,
-            Tries::Left | Tries::Exhausted => self.errno(),
-        }
+        let most = if self.may_be_a_timeout() { TRIES_TO_TIME_OUT } else { Tries::ALL };
+        if self.is_transient() && tries < most { Errno::AGAIN } else { self.errno() }
+    }
+
+    /// True if the driver may have ended the command since it took too long.
+    fn may_be_a_timeout(self) -> bool {
+        matches!(self.0 & CODE, 0x07 | 0x371)
     }
 
     /// The error that a read or write of the block device gets for this status in the end (`nvme_error_status` in
@@ -164,7 +174,8 @@ mod tests {
 
     #[test]
     fn a_transient_status_is_eagain_until_the_last_try_unless_the_controller_forbids_another() {
-        let step = |status, tries| NvmeStatus::from_result(status).step_errno(tries).raw_os_error();
+        let step =
+            |status, tries| NvmeStatus::from_result(status).step_errno(Tries(tries)).raw_os_error();
         // Aborted, interrupted, not ready; errors of the path.
         for (status, expected) in [
             (0x07, libc::EIO),
@@ -176,14 +187,26 @@ mod tests {
             (0x360, libc::EIO),
             (0x370, libc::ENOLINK),
         ] {
-            assert_eq!(step(status, Tries::Left), libc::EAGAIN, "{status:#x}");
-            assert_eq!(step(status, Tries::Exhausted), expected, "{status:#x}");
-            assert_eq!(step(status | 0x4000, Tries::Left), expected, "{status:#x}");
+            assert_eq!(step(status, 1), libc::EAGAIN, "{status:#x}");
+            assert_eq!(step(status, 100), expected, "{status:#x}");
+            assert_eq!(step(status | 0x4000, 1), expected, "{status:#x}");
         }
         // A failing medium, and commands that would be refused again.
         for status in [0x02, 0x06, 0x80, 0x81, 0x280, 0x281] {
-            assert_eq!(step(status, Tries::Left), errno(status), "{status:#x}");
+            assert_eq!(step(status, 1), errno(status), "{status:#x}");
         }
+    }
+
+    #[test]
+    fn a_command_that_may_have_timed_out_is_sent_again_as_often_as_by_the_block_layer() {
+        let tries = |status: NvmeStatus| {
+            let is_retried = |tries: &u8| status.step_errno(Tries(*tries)) == Errno::AGAIN;
+            (1..=200).take_while(is_retried).count() + 1
+        };
+        assert_eq!(tries(NvmeStatus::from_result(0x07)), 6);
+        assert_eq!(tries(NvmeStatus::ABORTED_BY_HOST), 6);
+        assert_eq!(tries(NvmeStatus::from_result(0x82)), 100);
+        assert_eq!(NvmeStatus::ABORTED_BY_HOST.errno(), Errno::IO);
     }
 
     #[test]

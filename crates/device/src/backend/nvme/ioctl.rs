@@ -74,7 +74,7 @@ pub(super) fn identify(
     let command = NvmeCommand::identify(selector, namespace)
         .with_memory(memory.pointer().as_ptr() as u64, LENGTH as u32);
     // SAFETY: the command writes 4096 bytes, which are the buffer's.
-    unsafe { send(device, ADMIN, command, Tries::Exhausted) }?;
+    unsafe { send(device, ADMIN, command, Tries::ALL) }?;
     Ok(memory[..].try_into().expect("the buffer has this length"))
 }
 
@@ -88,7 +88,7 @@ pub(super) fn ask_permission(
     opcode: nvme::Opcode,
 ) -> Result<(), Errno> {
     // SAFETY: no process has memory at the command's address, so nothing is read or written.
-    unsafe { send(device, IO, namespace.permission_probe(opcode), Tries::Exhausted) }
+    unsafe { send(device, IO, namespace.permission_probe(opcode), Tries::ALL) }
 }
 
 /// All completed writes become durable.
@@ -216,9 +216,11 @@ unsafe fn send_raw(
 ) -> Result<Option<NvmeStatus>, Errno> {
     let call = Call { opcode, command: Some(command.to_ioctl_words()) };
     // SAFETY: the caller's. The call returns ENOTTY for a descriptor of another driver.
-    match unsafe { ioctl(device, call) }? {
-        0 => Ok(None),
-        status => Ok(Some(NvmeStatus::from_result(status))),
+    match unsafe { ioctl(device, call) }.map_err(Errno::from) {
+        Ok(0) => Ok(None),
+        Ok(status) => Ok(Some(NvmeStatus::from_result(status))),
+        Err(Errno::INTR) => Ok(Some(NvmeStatus::ABORTED_BY_HOST)),
+        Err(errno) => Err(errno),
     }
 }
 

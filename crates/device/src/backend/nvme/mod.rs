@@ -13,8 +13,8 @@
 //! - **Reads, writes, FUA and flushes** go over io_uring (Linux 5.19; with registered memory and polling Linux 6.1).
 //!   Discards and zeroing are calls that wait. Without io_uring everything is such a call.
 //! - **No retries by the kernel**, no I/O scheduler, no cgroup limits, no statistics of the block device. A status that
-//!   another try may end is EAGAIN, and retried as any EAGAIN is; after the last try it is the error of the block
-//!   device.
+//!   another try may end is EAGAIN, and retried as any EAGAIN is, or, after a timeout or a reset, as often as the block
+//!   layer does; after the last try it is the error of the block device.
 //! - **Other users.** The block device of the same namespace is claimed as long as a device is open for writing, so
 //!   that the kernel refuses mounts of it, and its page cache is dropped before and after.
 //! - **Permission.** A user without `CAP_SYS_ADMIN` needs the character device's mode, and a controller whose log of
