@@ -58,7 +58,7 @@ pub(crate) fn choose_queue(
         return Ok(own_queue(queue, QueueKind::Auto, reason));
     }
     let target = device_inner.backend().kernel_target();
-    match (nvme_ring, options.queue) {
+    let no_nvme_ring = match (nvme_ring, options.queue) {
         (Some(Ok(())), QueueKind::Auto | QueueKind::Ring) => {
             let reason = "commands go to the controller without the block layer".into();
             return Ok(RoutedQueue {
@@ -70,11 +70,18 @@ pub(crate) fn choose_queue(
             });
         }
         (Some(Err(why)), QueueKind::Ring) => return Err(why),
-        // Without that ring each request is a call.
-        _ => {}
-    }
+        // Without that ring each request is a call. Without the main one, too, the reason has it already.
+        (Some(Err(why)), _) if ring.is_ok() => Some(why),
+        _ => None,
+    };
     let kind = match options.queue {
-        QueueKind::Auto => return choose_by_calibration(device_inner, options, ring, polled),
+        QueueKind::Auto => {
+            let mut chosen = choose_by_calibration(device_inner, options, ring, polled)?;
+            if let Some(why) = no_nvme_ring {
+                chosen.reason += &format!("; no ring for commands: {why}");
+            }
+            return Ok(chosen);
+        }
         kind => kind,
     };
     if kind == QueueKind::Ring {
@@ -338,7 +345,7 @@ mod tests {
     use std::os::fd::AsFd;
 
     use uringfs_device::backend::memory::Memory;
-    use uringfs_device::{Backend, Device, Errno, Geometry, Request};
+    use uringfs_device::{Backend, Device, Errno, Geometry, Namespace, Request};
 
     use super::*;
 
@@ -364,6 +371,54 @@ mod tests {
 
         fn perform(&self, _: &mut Request) -> Result<u32, Errno> {
             Err(Errno::BADF)
+        }
+    }
+
+    /// A namespace of an NVMe device, whose calls go to memory.
+    struct FakeNamespace {
+        character_device: File,
+        memory: Memory,
+    }
+
+    impl Backend for FakeNamespace {
+        fn geometry(&self) -> &Geometry {
+            self.memory.geometry()
+        }
+
+        fn description(&self) -> String {
+            "a fake namespace".into()
+        }
+
+        fn kernel_target(&self) -> KernelTarget<'_> {
+            let namespace = Namespace {
+                id: 1,
+                block_shift: 9,
+                max_transfer: 1 << 16,
+                size: 1 << 20,
+                read_only: false,
+                volatile_cache: true,
+            };
+            KernelTarget::Nvme(self.character_device.as_fd(), namespace)
+        }
+
+        fn perform(&self, request: &mut Request) -> Result<u32, Errno> {
+            self.memory.perform(request)
+        }
+    }
+
+    #[test]
+    fn the_reason_for_calls_to_a_namespace_says_once_why_there_are_no_commands() {
+        let why = "entries of 128 bytes are missing";
+        for ring in [Ok(()), Err(why.into())] {
+            let namespace = FakeNamespace {
+                character_device: File::open("/dev/null").unwrap(),
+                memory: Memory::new(1 << 20).unwrap(),
+            };
+            let device = Device::new(namespace).unwrap();
+            let no_commands = Some(Err(io::Error::other(why)));
+            let options = ReactorOptions::new();
+            let chosen = choose_queue(device.core(), &options, &ring, false, no_commands).unwrap();
+            assert_eq!(chosen.reason.matches(why).count(), 1, "{}", chosen.reason);
         }
     }
 
