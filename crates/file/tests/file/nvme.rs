@@ -258,6 +258,23 @@ fn the_counters_of_commands_outlive_the_last_namespace() {
 }
 
 #[test]
+fn a_reap_that_does_not_wait_submits_commands_that_were_pushed_after_others() {
+    let (file, _) = file_on("/dev/null");
+    let Some(reactor) = reactor(plain(), &file) else { return };
+    let read = |token| {
+        reactor.read_at(&file, Buffer::zeroed(4096), 0, Token::new(token)).unwrap();
+    };
+    read(1);
+    reactor.submit().unwrap();
+    read(2);
+    let before = reactor.counters().get(Counter::Enters);
+    let mut completed = Vec::new();
+    reactor.reap(0, Some(Duration::ZERO), &mut completed).unwrap();
+    assert_eq!(completed[0].token(), Token::new(1));
+    assert_eq!(reactor.counters().get(Counter::Enters) - before, 1);
+}
+
+#[test]
 fn commands_and_other_rings_are_reaped_together() {
     let (file, _) = file_on("/dev/null");
     for options in [plain().queue(QueueKind::Ring), plain().queue(QueueKind::Ring).polled(true)] {

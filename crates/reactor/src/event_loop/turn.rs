@@ -128,9 +128,8 @@ impl ReactorCore {
                 }
                 let outstanding = self.outstanding(io);
                 if got >= min || (got > 0 && got + outstanding < min) {
-                    let rings = [&io.ring, &io.iopoll_ring].into_iter().flatten();
                     let is_submitted = io.own_queue_devices.is_empty()
-                        && rings.map(Ring::queued).sum::<usize>() == 0
+                        && io.queued() == 0
                         && (got > 0 || outstanding == 0);
                     if min > 0 || is_submitted {
                         return Ok(());

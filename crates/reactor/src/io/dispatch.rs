@@ -457,6 +457,12 @@ impl IoDispatch {
         self.nvme_ring.as_ref().map_or(0, NvmeRing::transfers_in_flight)
     }
 
+    /// The number of entries of the rings that the kernel does not have yet.
+    pub(crate) fn queued(&self) -> usize {
+        let rings = [&self.ring, &self.iopoll_ring].into_iter().flatten();
+        rings.map(Ring::queued).sum::<usize>() + self.nvme_ring.as_ref().map_or(0, NvmeRing::queued)
+    }
+
     /// Drops the ring for commands to NVMe namespaces, and the memory that it has registered, when no attached device takes
     /// commands.
     pub(crate) fn drop_unused_nvme_ring(&mut self) {
