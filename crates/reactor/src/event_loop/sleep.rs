@@ -106,7 +106,8 @@ impl ReactorCore {
         self.arm_mailbox(ring);
         let is_watching = nvme_ring.is_watching();
         if !is_watching {
-            // Completions from here on make the notifier readable again.
+            // Completions from here on make the notifier readable, which is made now if there is none.
+            let _ = ring.notifier();
             ring.silence();
         }
         if !is_watching || ring.queued() > 0 {
