@@ -91,6 +91,27 @@ impl ReactorCore {
         entered
     }
 
+    /// Submits, and polls for completions: once, or, if it `may_poll_on` and nothing is in flight on the other rings, until
+    /// there is one. The kernel polls on whatever else happens meanwhile: a timer, a message, a completion elsewhere.
+    fn poll_rings(&self, io: &mut IoDispatch, may_poll_on: bool) -> Result<(), Errno> {
+        let IoDispatch { ring, iopoll_ring, nvme_ring, .. } = io;
+        let iopoll_ring = iopoll_ring.as_mut().filter(|ring| ring.transfers_in_flight() > 0);
+        let nvme_ring = nvme_ring.as_mut().filter(|ring| ring.transfers_in_flight() > 0);
+        let is_main_idle = ring.as_ref().is_none_or(|ring| self.is_idle(ring));
+        let is_one = is_main_idle && (iopoll_ring.is_none() || nvme_ring.is_none());
+        let wanted = (is_one && may_poll_on) as u32;
+        if let Some(iopoll_ring) = iopoll_ring {
+            iopoll_ring.enter(wanted, None)?;
+        }
+        if let Some(nvme_ring) = nvme_ring {
+            nvme_ring.enter(wanted, None)?;
+        }
+        match ring {
+            Some(ring) if !is_main_idle || ring.queued() > 0 => ring.enter(0, None),
+            _ => Ok(()),
+        }
+    }
+
     /// Waits for a completion of a command to an NVMe namespace, or of the main ring, or for a message.
     fn wait_for_commands(
         &self,
@@ -98,11 +119,6 @@ impl ReactorCore {
         nvme_ring: &mut NvmeRing<Request>,
         mut limit: Option<Duration>,
     ) -> Result<(), Errno> {
-        if nvme_ring.is_polled() {
-            let alone = self.is_idle(ring);
-            nvme_ring.enter(alone as u32, None)?;
-            return if !alone || ring.queued() > 0 { ring.enter(0, None) } else { Ok(()) };
-        }
         self.arm_mailbox(ring);
         let is_watching = nvme_ring.is_watching();
         if !is_watching {
@@ -159,23 +175,13 @@ impl ReactorCore {
         if now {
             return self.enter_all(io);
         }
-        let commands = io.commands_in_flight();
-        if let Some(iopoll_ring) = &mut io.iopoll_ring
-            && iopoll_ring.transfers_in_flight() > 0
-        {
-            let alone = io.ring.as_ref().is_none_or(|ring| self.is_idle(ring)) && commands == 0;
-            iopoll_ring.enter(alone as u32, None)?;
-            if let (Some(nvme_ring), true) = (&mut io.nvme_ring, commands > 0) {
-                nvme_ring.enter(0, None)?;
-            }
-            return match &mut io.ring {
-                Some(ring) if !alone || ring.queued() > 0 => ring.enter(0, None),
-                _ => Ok(()),
-            };
+        if io.polls() {
+            let may_poll_on = until.is_none() && !readable && !self.mailbox.has_messages();
+            return self.poll_rings(io, may_poll_on);
         }
         if let (Some(ring), Some(nvme_ring)) = (&mut io.ring, &mut io.nvme_ring)
-            && commands > 0
-            && (!readable || nvme_ring.is_polled())
+            && nvme_ring.transfers_in_flight() > 0
+            && !readable
         {
             let clock = &self.options.clock;
             let limit = until.map(|until| until.saturating_duration_since(clock.now()));

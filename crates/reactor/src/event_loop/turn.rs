@@ -361,10 +361,7 @@ impl ReactorCore {
             if self.foreign_fd.get().is_none() {
                 return Ok(false);
             }
-            // A new notifier reports only completions after its creation, and a ring that polls none at all.
-            let mut again = self.io.borrow().nvme_ring.as_ref().is_some_and(|ring| {
-                ring.transfers_in_flight() > 0 && (ring.is_polled() || !ring.has_notifier())
-            });
+            let mut again = self.io.borrow().has_unreported();
             // From here on the foreign loop sleeps for this reactor.
             self.register_epoll_sources()
                 .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::MFILE))?;

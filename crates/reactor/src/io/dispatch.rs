@@ -463,6 +463,20 @@ impl IoDispatch {
         rings.map(Ring::queued).sum::<usize>() + self.nvme_ring.as_ref().map_or(0, NvmeRing::queued)
     }
 
+    /// True if requests are in flight on a ring that polls for completions.
+    pub(crate) fn polls(&self) -> bool {
+        self.iopoll_ring.as_ref().is_some_and(|ring| ring.transfers_in_flight() > 0)
+            || self.commands_in_flight() > 0
+                && self.nvme_ring.as_ref().is_some_and(NvmeRing::is_polled)
+    }
+
+    /// True if requests are in flight whose completions no notifier reports: a ring that polls has none, and a new one
+    /// reports only completions after its creation.
+    pub(crate) fn has_unreported(&self) -> bool {
+        let has_notifier = self.nvme_ring.as_ref().is_some_and(NvmeRing::has_notifier);
+        self.polls() || self.commands_in_flight() > 0 && !has_notifier
+    }
+
     /// Drops the ring for commands to NVMe namespaces, and the memory that it has registered, when no attached device takes
     /// commands.
     pub(crate) fn drop_unused_nvme_ring(&mut self) {
@@ -517,4 +531,37 @@ impl IoDispatch {
 fn log_status(request: &Request, status: NvmeStatus) {
     let (op, address, length) = (request.op, request.address + request.done(), request.remaining());
     tracing::warn!(target: "uringfs", event = "nvme_status", ?op, address, length, "{status}");
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use uringfs_buffer::Buffer;
+    use uringfs_device::backend::null::Null;
+    use uringfs_device::queue::QueueKind;
+    use uringfs_device::{Device, Payload};
+
+    use super::*;
+    use crate::{Reactor, ReactorOptions};
+
+    /// A foreign loop that sleeps would not notice the end of such a request.
+    #[test]
+    fn no_notifier_reports_what_is_in_flight_on_the_ring_that_polls() {
+        let options = ReactorOptions::new().queue(QueueKind::Ring).polled(true);
+        let reactor = Reactor::new(options).unwrap();
+        let device = Device::new(Null::new(1 << 20)).unwrap();
+        reactor.inner().attach(device.core()).unwrap();
+        let io = || reactor.inner().io.borrow_mut();
+        let before = io().has_unreported();
+        let payload = Payload::Buffer(Buffer::zeroed(4096));
+        io().push(Request::new(device.index(), Op::Read, 0, payload, Tag(0))).unwrap();
+        let pushed = io().has_unreported();
+        // Taken here, since it is in no epoch.
+        let end = |io: &mut IoDispatch| {
+            let ring = io.iopoll_ring.as_mut().expect("the options demand it");
+            ring.enter(1, None).unwrap();
+            ring.reap(|request, _| drop(request.take()));
+        };
+        end(&mut io());
+        assert_eq!((before, pushed, io().has_unreported()), (false, true, false));
+    }
 }
