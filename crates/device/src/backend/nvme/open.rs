@@ -121,10 +121,15 @@ impl Opening<'_> {
         let format =
             Format::parse(&answer).map_err(|what| self.failed(ErrorKind::Unsupported, what))?;
         let is_writable = self.access == Access::ReadWrite;
-        if format.is_write_protected && is_writable {
+        let limits = sysfs::limits(major(node.number), minor(node.number));
+        if is_writable && format.is_write_protected {
             return Err(open_error(self.path, self.access, Errno::ROFS));
         }
-        let mut geometry = format.geometry(&controller, &kernel_limits(node.number));
+        // Someone has set it (`blockdev --setro`). The kernel lets commands pass all the same.
+        if is_writable && limits.read_only {
+            return Err(self.at_block(node, Errno::ROFS));
+        }
+        let mut geometry = format.geometry(&controller, &kernel_limits(&limits));
         geometry.read_only = !is_writable;
         let namespace = Namespace {
             id: devices.id,
@@ -172,8 +177,7 @@ fn is_device(fd: BorrowedFd<'_>, kind: FileType, number: u64) -> bool {
     })
 }
 
-fn kernel_limits(number: u64) -> KernelLimits {
-    let limits = sysfs::limits(major(number), minor(number));
+fn kernel_limits(limits: &sysfs::Limits) -> KernelLimits {
     KernelLimits {
         max_transfer: limits.max_hardware_transfer,
         max_segments: limits.max_segments,
