@@ -5,6 +5,7 @@ use super::files::Files;
 use super::format;
 use super::glob::{GlobOptions, Missing};
 use super::open_volume::{open_at, sync};
+use super::size_options::long_help;
 use super::verbose::{VerboseOptions, quoted};
 use super::volume_path::{VolumePath, as_path, with_path};
 use crate::json::{document, with_bytes};
@@ -17,8 +18,9 @@ use uringfs::device::Access;
 use uringfs::volume::{Follow, SetXattr};
 use uringfs_lab::Error;
 
-/// The file that a symbolic link stands for.
+/// Whether a symbolic link stands for its target. As of getfattr, `-h` is no help.
 #[derive(clap::Args, Clone, Copy)]
+#[command(disable_help_flag = true, arg = long_help())]
 pub struct LinkOptions {
     /// The attributes of a symbolic link, not of the file it leads to
     #[arg(short = 'h', long)]
