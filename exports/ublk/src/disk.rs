@@ -50,11 +50,12 @@ pub struct Disk {
 
 impl Disk {
     /// A disk with one queue, without a name. Read only if the file's device is. Its size is that of the file, in whole
-    /// sectors of 512 bytes.
+    /// sectors of 512 bytes. Its requests bypass the page cache of this process, however the handle was opened: a write that is
+    /// acknowledged is there for the next server if this one is killed.
     pub fn new(file: File) -> Disk {
         Disk {
             read_only: file.geometry().read_only,
-            file,
+            file: file.direct(),
             name: None,
             queues: 1,
             unprivileged: false,

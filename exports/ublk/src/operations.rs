@@ -103,6 +103,7 @@ mod tests {
     use super::*;
     use crate::abi::data_position;
     use crate::channel::CopiedBy;
+    use crate::disk::Disk;
 
     /// A file of 1 MiB, and a sparse file in place of the channel.
     struct Fixture {
@@ -126,15 +127,15 @@ mod tests {
             let device = Device::new(Memory::new(16 << 20).unwrap()).unwrap();
             Volume::format(&device, &FormatOptions::new()).unwrap();
             let volume = VolumeOptions::new().open_on(device).unwrap();
-            Fixture::in_volume(volume, false)
+            Fixture::in_volume(volume, OpenOptions::new().direct(true), false)
         }
 
-        fn in_volume(volume: Volume, outlives_server: bool) -> Fixture {
-            let options = OpenOptions::new().read(true).write(true).create(true).direct(true);
+        fn in_volume(volume: Volume, options: OpenOptions, outlives_server: bool) -> Fixture {
+            let options = options.read(true).write(true).create(true);
             let file = options.open(&volume, "/disk").unwrap();
             file.set_len(SIZE).wait().unwrap();
             file.sync_all().wait().unwrap();
-            let served = ServedFile::new(file, true, outlives_server);
+            let served = ServedFile::new(Disk::new(file).file, true, outlives_server);
             Fixture::new(served, Some(volume))
         }
 
@@ -234,15 +235,14 @@ mod tests {
     }
 
     /// A copy of the image at any moment is what the next server finds if this one is killed then.
-    #[test]
-    fn what_is_acknowledged_is_there_after_the_server_was_killed() {
+    fn acknowledges_what_outlives_it(options: OpenOptions) {
         let folder = tempfile::tempdir().unwrap();
         let (image, copy) = (folder.path().join("image"), folder.path().join("copy"));
         uringfs::create_image(&image, 16 << 20).unwrap();
         let device = Device::new(Image::open(&image, Access::ReadWrite).unwrap()).unwrap();
         Volume::format(&device, &FormatOptions::new()).unwrap();
         let volume = VolumeOptions::new().open_on(device).unwrap();
-        let mut fixture = Fixture::in_volume(volume, true);
+        let mut fixture = Fixture::in_volume(volume, options, true);
         let mut expected = vec![0; SIZE as usize];
         let mut check = |fixture: &mut Fixture, request: Request, byte: u8| {
             let (offset, length) = (request.offset as usize, request.length as usize);
@@ -265,5 +265,15 @@ mod tests {
         check(&mut fixture, request(ZERO, 8192, 4096), 0);
         check(&mut fixture, request(Operation::Zero { frees_blocks: false }, 65536, 8192), 0);
         check(&mut fixture, request(Operation::Write, 8192, 4096), 4);
+    }
+
+    #[test]
+    fn what_is_acknowledged_is_there_after_the_server_was_killed() {
+        acknowledges_what_outlives_it(OpenOptions::new().direct(true));
+    }
+
+    #[test]
+    fn so_it_is_if_the_handle_of_the_disk_is_buffered() {
+        acknowledges_what_outlives_it(OpenOptions::new());
     }
 }
