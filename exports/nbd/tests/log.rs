@@ -21,7 +21,7 @@ use tracing::{Event, Metadata, Subscriber};
 use uringfs_nbd::{Export, Exports, Server, ServerOptions, Stopper, Tls};
 use uringfs_nbd_protocol::handshake::info::ExportInfo;
 use uringfs_nbd_protocol::handshake::{Greeting, OptionCode, OptionReply};
-use uringfs_nbd_protocol::transmission::{Command, Request};
+use uringfs_nbd_protocol::transmission::{Command, Request, SimpleReply};
 use zerocopy::IntoBytes;
 
 static LOG: (Mutex<Vec<Line>>, Condvar) = (Mutex::new(Vec::new()), Condvar::new());
@@ -138,6 +138,9 @@ impl Served {
         let mut stream = StreamOwned::new(connection, stream);
         stream.write_all(&option(OptionCode::EXPORT_NAME, b"disk")).unwrap();
         stream.read_exact(&mut [0; size_of::<ExportInfo>() - 2]).unwrap();
+        // Once a request is answered, the server has the client among those of the disk.
+        stream.write_all(Request::new(Command::FLUSH, 0, 1, 0, 0).as_bytes()).unwrap();
+        stream.read_exact(&mut [0; size_of::<SimpleReply>()]).unwrap();
         stream
     }
 
