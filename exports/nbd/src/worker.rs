@@ -30,6 +30,11 @@ const MAX_REQUESTS: usize = 1000;
 const MAX_BYTES: usize = 256 << 20;
 /// A client that moves nothing for one to two such times, in the middle of a request or of a reply, loses its connection.
 const STALL_INTERVAL: Duration = Duration::from_secs(30);
+/// A client over TCP that has sent nothing for so long is asked whether it is still there, and then in these intervals. After
+/// so many questions without an answer it loses its connection.
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
+const KEEPALIVE_PROBES: u32 = 6;
 /// How long clients have at the end to receive the replies that they wait for.
 const END_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long the server waits after it could not accept a connection, most often for a descriptor.
@@ -224,6 +229,15 @@ async fn end_stalled(reactor: LocalReactor, connections: Rc<Connections>) {
     }
 }
 
+/// Replies are not delayed, and a client whose machine has vanished loses its connection. A Unix socket has no such options.
+fn set_tcp_options(socket: &OwnedFd) {
+    let _ = sockopt::set_tcp_nodelay(socket, true);
+    let _ = sockopt::set_tcp_keepidle(socket, KEEPALIVE_IDLE);
+    let _ = sockopt::set_tcp_keepintvl(socket, KEEPALIVE_INTERVAL);
+    let _ = sockopt::set_tcp_keepcnt(socket, KEEPALIVE_PROBES);
+    let _ = sockopt::set_socket_keepalive(socket, true);
+}
+
 /// Accepts connections, and assigns each to the worker that has the fewest.
 async fn accept(reactor: LocalReactor, workers: Arc<Workers>, listener: Listener) {
     loop {
@@ -244,8 +258,7 @@ impl Workers {
         let worker = worker.expect("a server has a worker");
         let total: usize = self.workers.iter().map(count).sum();
         if total < self.max_connections {
-            // A Unix socket has no such option, and no delay.
-            let _ = sockopt::set_tcp_nodelay(&socket, true);
+            set_tcp_options(&socket);
             worker.assign(socket, tls);
         } else {
             Client::new(&socket).refused(None, "there are too many connections");

@@ -4,6 +4,7 @@ mod harness;
 
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -13,7 +14,8 @@ use harness::client::{begin, call, client_flags, connect, option, read};
 use harness::memory;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::time::{ClockId, clock_gettime};
-use uringfs_nbd_protocol::handshake::OptionCode;
+use uringfs_nbd::{Exports, Server, ServerOptions};
+use uringfs_nbd_protocol::handshake::{Greeting, OptionCode};
 use uringfs_nbd_protocol::transmission::{Command, Request};
 use zerocopy::IntoBytes;
 
@@ -53,6 +55,40 @@ fn an_idle_server_takes_no_processor_time() {
     assert_eq!(last.read(&mut [0]).unwrap_err().kind(), ErrorKind::WouldBlock);
     let spent = process_time() - before;
     assert!(spent < Duration::from_millis(20), "{spent:?}");
+}
+
+/// A client whose machine has vanished says nothing: only the kernel can find out.
+#[test]
+fn a_client_over_tcp_that_is_silent_is_asked_whether_it_is_there() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let mut server = Server::new(Exports::new(), ServerOptions::new().threads(1)).unwrap();
+    server.listen_tcp(listener);
+    let stopper = server.stopper();
+    let serving = thread::spawn(|| server.serve());
+    let mut client = TcpStream::connect(address).unwrap();
+    client.read_exact(&mut [0; size_of::<Greeting>()]).unwrap();
+    // The kernel's timer of the server's side: 2 is that of SO_KEEPALIVE.
+    let ports =
+        [address, client.local_addr().unwrap()].map(|it| format!("0100007F:{:04X}", it.port()));
+    let timer = || {
+        let sockets = fs::read_to_string("/proc/net/tcp").unwrap();
+        let fields = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+        let found = sockets.lines().map(fields).find(|fields| fields[1..3] == ports);
+        let (kind, left) = found.unwrap()[5]
+            .split_once(':')
+            .map(|(kind, left)| (kind.to_owned(), u64::from_str_radix(left, 16).unwrap()))
+            .unwrap();
+        (kind, Duration::from_millis(left * 10))
+    };
+    let begun = Instant::now();
+    // Another timer may run until the kernel knows that the greeting has arrived.
+    while !matches!(timer(), (kind, left) if kind == "02" && left <= Duration::from_secs(60)) {
+        assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", timer());
+        thread::yield_now();
+    }
+    stopper.stop();
+    serving.join().unwrap().unwrap();
 }
 
 fn descriptors() -> usize {
