@@ -59,6 +59,8 @@ struct Connection {
     outbox: Outbox,
     budget: Rc<Budget>,
     counters: Arc<RequestCounters>,
+    /// The client has gone without a request to disconnect.
+    is_lost: Cell<bool>,
 }
 
 /// Serves a connection until it ends, and all that it has asked for is answered.
@@ -110,11 +112,13 @@ async fn serve_requests(
     let outbox = Outbox::new(channel);
     let budget = Budget::new(MAX_REQUESTS, MAX_BYTES);
     let counters = guard.counters.clone();
-    let connection = Rc::new(Connection { shared, agreement, outbox, budget, counters });
+    let is_lost = Cell::new(false);
+    let connection = Rc::new(Connection { shared, agreement, outbox, budget, counters, is_lost });
     // A client that breaks the connection gets no answer, whatever the reason is.
     let received = connection.receive_requests(inbox).await;
+    connection.is_lost.set(received != Ok(true));
     connection.budget.wait_for_none().await;
-    log_end(client, channel, name, received, connection.is_over());
+    log_end(client, channel, name, received.map(drop), connection.is_over());
 }
 
 /// The agreement, or `None` if the client ends the connection.
@@ -158,20 +162,20 @@ async fn shake_hands(
 }
 
 impl Connection {
-    /// Receives requests and starts them until the client disconnects.
-    async fn receive_requests(self: &Rc<Self>, inbox: &mut Inbox) -> Result<(), Errno> {
+    /// Receives requests and starts them until the client disconnects. Returns whether a request says that it does.
+    async fn receive_requests(self: &Rc<Self>, inbox: &mut Inbox) -> Result<bool, Errno> {
         let mut started = 0;
         loop {
             let head = loop {
                 match inbox.take::<{ Received::LENGTH }>() {
                     Some(head) => break head,
                     None if inbox.receive(None).await? => started = 0,
-                    None => return Ok(()),
+                    None => return Ok(false),
                 }
             };
             let received = Received::parse(&head).map_err(|_| Errno::PROTO)?;
             if received.command == Command::DISC || self.is_over() {
-                return Ok(());
+                return Ok(received.command == Command::DISC);
             }
             let shares = self.take_memory(received.memory()).await;
             let payload = match received.payload_length() {
@@ -179,7 +183,7 @@ impl Connection {
                 length => {
                     let (_, mut payload) = self.shared.memory.take(0, length);
                     if !inbox.receive_exact(&mut payload).await? {
-                        return Ok(());
+                        return Ok(false);
                     }
                     Some(payload)
                 }
@@ -208,6 +212,12 @@ impl Connection {
     /// Whether it is served no longer.
     fn is_over(&self) -> bool {
         self.agreement.export.is_removed() || self.shared.is_ending.get()
+    }
+
+    /// Gives others a turn in a long operation. False if it is to end, as nobody waits for it any more.
+    async fn goes_on(&self) -> bool {
+        yield_now().await;
+        !(self.is_over() || self.is_lost.get() || self.outbox.has_failed())
     }
 
     fn limits(&self) -> Limits {
@@ -270,7 +280,8 @@ impl Connection {
                 durable
             }
             Operation::WriteZeroes { durable, no_hole, fast } => {
-                operations::write_zeroes(file, offset, length, !no_hole, fast).await?;
+                let goes_on = async || self.goes_on().await;
+                operations::write_zeroes(file, offset, length, !no_hole, fast, goes_on).await?;
                 durable
             }
         };

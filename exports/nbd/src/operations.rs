@@ -6,8 +6,10 @@ use uringfs_nbd_protocol::transmission::{Extent, extent_flags};
 
 /// The most extents in one reply.
 pub(crate) const MAX_EXTENTS: usize = 1024;
-/// How much is zeroed at a time, so that the rest of the thread's work goes on.
+/// How much is zeroed at a time, so that the rest of the thread's work goes on, and a stop is not held up.
 const MAX_ZEROED: u64 = 64 << 20;
+/// The same where the zeros are written.
+const MAX_ZEROS_WRITTEN: u64 = 1 << 20;
 
 /// Reads the whole of `data` at `offset`.
 pub(crate) async fn read(file: &File, data: Buffer, offset: u64) -> (Result<(), Errno>, Buffer) {
@@ -78,12 +80,16 @@ pub(crate) async fn cache(file: &File, offset: u64, length: u64) -> Result<(), E
 }
 
 /// Makes a range read as zeros: by a hole if `hole`. If `fast`, only if that is faster than to write them.
+///
+/// # Errors
+/// ESHUTDOWN once `goes_on` says no. Part of the range may read as zeros then.
 pub(crate) async fn write_zeroes(
     file: &File,
     offset: u64,
     length: u64,
     hole: bool,
     fast: bool,
+    goes_on: impl AsyncFn() -> bool,
 ) -> Result<(), Errno> {
     let zeroed = match hole {
         true => file.punch_hole(offset, length).await,
@@ -94,12 +100,17 @@ pub(crate) async fn write_zeroes(
         Err(Errno::OPNOTSUPP) => {}
         zeroed => return zeroed,
     }
-    if fast && !file.geometry().write_zeroes {
-        return Err(Errno::OPNOTSUPP);
-    }
+    let max = match file.geometry().write_zeroes {
+        true => MAX_ZEROED,
+        false if fast => return Err(Errno::OPNOTSUPP),
+        false => MAX_ZEROS_WRITTEN,
+    };
     let mut done = 0;
     while done < length {
-        let part = (length - done).min(MAX_ZEROED);
+        if !goes_on().await {
+            return Err(Errno::SHUTDOWN);
+        }
+        let part = (length - done).min(max);
         file.write_zeroes(offset + done, part).await?;
         done += part;
     }

@@ -50,9 +50,14 @@ impl Outbox {
         }
     }
 
+    /// Whether this side has ended the connection by an error.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.channel.failure().is_some()
+    }
+
     /// Sends a reply, or leaves it to the task that is sending. Once it is impossible to send, the connection receives no more.
     pub(crate) async fn send(&self, reply: Reply, shares: Shares) {
-        if self.channel.failure().is_some() {
+        if self.has_failed() {
             return;
         }
         self.queued.borrow_mut().push(reply, Some(shares));

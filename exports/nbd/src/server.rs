@@ -103,7 +103,8 @@ impl Server {
         self.listen(listener.into(), None);
     }
 
-    /// Serves clients of a TCP socket, too. All who reach it can read and write the exports.
+    /// Serves clients of a TCP socket, too. All who reach it can read and write the exports. A client whose machine has vanished
+    /// loses its connection after two minutes.
     pub fn listen_tcp(&mut self, listener: TcpListener) {
         self.listen(listener.into(), None);
     }
@@ -124,8 +125,9 @@ impl Server {
         Stopper { workers: self.workers.workers.clone() }
     }
 
-    /// Serves clients on this thread and its helpers until it is stopped. Requests that were received by then are answered.
-    /// Completed writes are durable after a flush only: sync the files, or close their volume, afterwards.
+    /// Serves clients on this thread and its helpers until it is stopped. Requests that are under way then are answered, long
+    /// zeroings by ESHUTDOWN; those that wait in a socket are not. Completed writes are durable after a flush only: sync the
+    /// files, or close their volume, afterwards.
     ///
     /// # Errors
     /// When a reactor or a thread cannot be made.
@@ -153,7 +155,7 @@ impl Server {
 }
 
 impl Stopper {
-    /// Answers the requests that were received, ends all connections and then [`Server::serve`].
+    /// Answers the requests that are under way, ends all connections and then [`Server::serve`].
     pub fn stop(&self) {
         self.workers.iter().for_each(Worker::stop);
     }

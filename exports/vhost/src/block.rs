@@ -8,7 +8,7 @@ use zerocopy::{FromZeros, IntoBytes};
 
 use crate::abi::{RangeSegment, RequestHeader, SECTOR_BYTES, Status, kind};
 use crate::chain::{Broken, Chain};
-use crate::disk::{MAX_RANGES, ServedDisk};
+use crate::disk::{MAX_RANGE_SECTORS, MAX_RANGES, ServedDisk};
 use crate::memory::{GuestMemory, Segment};
 
 /// The flag of a zeroing that blocks may be freed.
@@ -55,6 +55,20 @@ pub(crate) enum RangeAction {
 pub(crate) struct RequestMemory<'m> {
     pub(crate) guest: &'m GuestMemory,
     pub(crate) shared: &'m [SharedMemory],
+}
+
+impl RangeAction {
+    /// Takes the first part off, if zeroing all would hold up a stop.
+    pub(crate) fn take_part(&mut self, max: u64) -> Option<RangeAction> {
+        match self {
+            RangeAction::Zero(offset, length) if *length > max => {
+                let part = RangeAction::Zero(*offset, max);
+                (*offset, *length) = (*offset + max, *length - max);
+                Some(part)
+            }
+            _ => None,
+        }
+    }
 }
 
 impl BlockRequest {
@@ -219,6 +233,9 @@ fn ranges(
         .map_err(|_| Status::Error)?;
     take_front(memory, &mut chain.readable, copy.as_mut_bytes())?;
     let action = |range: &RangeSegment| {
+        if range.sectors.get() > MAX_RANGE_SECTORS {
+            return Err(Status::Error);
+        }
         let length = u64::from(range.sectors.get()) * SECTOR_BYTES;
         let offset = checked_range(range.sector.get(), length, disk)?;
         match (kind, range.flags.get()) {

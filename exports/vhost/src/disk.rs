@@ -1,7 +1,7 @@
 //! [`Disk`]: a file as a guest sees it, its features and its configuration space.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use uringfs::file::UncommittedChanges;
 use uringfs::reactor::RequestCounters;
@@ -17,8 +17,12 @@ const MAX_SERIAL_BYTES: usize = 20;
 const MAX_QUEUES: usize = 64;
 /// The most data segments of a request that the guest is asked for: what a ring of 128 entries has room for.
 const MAX_REQUEST_SEGMENTS: u32 = 126;
-/// The longest discard or zeroing of a guest, 1 GiB.
-const MAX_RANGE_SECTORS: u32 = 1 << 21;
+/// The longest range of a discard or zeroing of a guest, 1 GiB.
+pub(crate) const MAX_RANGE_SECTORS: u32 = 1 << 21;
+/// How much is zeroed at a time, so that a stop is not held up.
+const MAX_ZEROED: u64 = 64 << 20;
+/// The same where the zeros are written.
+const MAX_ZEROS_WRITTEN: u64 = 1 << 20;
 /// The most ranges of a discard or zeroing.
 pub(crate) const MAX_RANGES: usize = 64;
 
@@ -64,11 +68,13 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// A disk with one queue, without a serial number. Read only if the file's device is.
+    /// A disk with one queue, without a serial number. Read only if the file's device is. Its requests bypass the page cache of
+    /// this process, however the handle was opened: a write that is acknowledged is there for the next server if this one is
+    /// killed.
     pub fn new(file: File) -> Disk {
         Disk {
             read_only: file.geometry().read_only,
-            file,
+            file: file.direct(),
             serial: String::new(),
             queues: 1,
             pin_memory: PinMemory::Auto,
@@ -152,6 +158,10 @@ pub(crate) struct ServedDisk {
     capacity: AtomicU64,
     /// Zeroing may free blocks.
     pub(crate) has_holes: bool,
+    /// The most bytes that are zeroed at a time.
+    pub(crate) max_zeroed: u64,
+    /// The server is to stop.
+    pub(crate) is_stopping: AtomicBool,
     discards: bool,
     /// Of each queue.
     pub(crate) polls: Box<[PollCount]>,
@@ -165,10 +175,14 @@ impl ServedDisk {
     pub(crate) fn new(disk: Disk) -> ServedDisk {
         let capacity = whole_sectors(disk.file.len());
         let has_holes = has_holes(&disk.file);
-        let discards = has_holes || disk.file.geometry().discard.is_some();
+        let geometry = disk.file.geometry();
+        let discards = has_holes || geometry.discard.is_some();
+        let max_zeroed = if geometry.write_zeroes { MAX_ZEROED } else { MAX_ZEROS_WRITTEN };
         ServedDisk {
             capacity: AtomicU64::new(capacity),
             has_holes,
+            max_zeroed,
+            is_stopping: AtomicBool::new(false),
             discards: discards && !disk.read_only,
             polls: (0..disk.queues).map(|_| PollCount::default()).collect(),
             counters: (0..disk.queues).map(|_| RequestCounters::default()).collect(),

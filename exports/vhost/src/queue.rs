@@ -119,15 +119,19 @@ enum Next {
 }
 
 impl Next {
-    /// The operation that follows.
-    fn take(&mut self) -> Option<Operation> {
+    /// The operation that follows. It zeroes at most `max_zeroed` bytes.
+    fn take(&mut self, max_zeroed: u64) -> Option<Operation> {
         let then_sync = match self {
             Next::Nothing => false,
             Next::Sync => true,
-            Next::Ranges { left, then_sync } => match left.next() {
-                Some(range) => return Some(Operation::Range(range)),
-                None => *then_sync,
-            },
+            Next::Ranges { left, then_sync } => {
+                let part = left.as_mut_slice().first_mut();
+                let part = part.and_then(|range| range.take_part(max_zeroed));
+                match part.or_else(|| left.next()) {
+                    Some(range) => return Some(Operation::Range(range)),
+                    None => *then_sync,
+                }
+            }
         };
         *self = Next::Nothing;
         then_sync.then_some(Operation::Sync)
@@ -376,17 +380,16 @@ impl Queue {
                 Ok(Operation::Sync)
             }
             Action::Ranges(ranges) => {
-                let mut ranges = ranges.into_iter();
-                let first = ranges.next();
                 // A discard that is lost leaves the old content, which is as good as any.
-                let is_zeroing = !matches!(first, None | Some(RangeAction::Discard(..)));
+                let is_zeroing = !matches!(ranges.first(), None | Some(RangeAction::Discard(..)));
                 if is_zeroing {
                     in_flight.uncommitted =
                         uncommitted.and_then(|changes| changes.begin_change(file));
                 }
                 let is_durable = self.writes_through || in_flight.uncommitted.is_some();
-                in_flight.next = Next::Ranges { left: ranges, then_sync: is_zeroing && is_durable };
-                first.map(Operation::Range).ok_or(Status::Ok)
+                let then_sync = is_zeroing && is_durable;
+                in_flight.next = Next::Ranges { left: ranges.into_iter(), then_sync };
+                in_flight.next.take(self.disk.max_zeroed).ok_or(Status::Ok)
             }
             Action::Done(status) => Err(status),
         };
@@ -477,7 +480,15 @@ impl Queue {
             Ok(moved) if expected > 0 && moved != expected => Status::Error,
             Ok(_) => Status::Ok,
         };
-        match if status == Status::Ok { in_flight.next.take() } else { None } {
+        let next = match status {
+            Status::Ok => in_flight.next.take(self.disk.max_zeroed),
+            _ => None,
+        };
+        match next {
+            // It may be one of very many.
+            Some(Operation::Range(_)) if self.disk.is_stopping.load(Ordering::Acquire) => {
+                self.finish(state, slot, Status::Error);
+            }
             Some(operation) => self.start(state, slot, operation),
             None => self.finish(state, slot, status),
         }

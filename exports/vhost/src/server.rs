@@ -183,8 +183,10 @@ impl VhostServer {
 }
 
 impl ServerHandle {
-    /// Ends [`VhostServer::serve`], after the requests in flight.
+    /// Ends [`VhostServer::serve`], after the requests in flight. Zeroing that is not done soon fails.
     pub fn stop(&self) {
+        let disk = self.disk.upgrade();
+        disk.iter().for_each(|disk| disk.is_stopping.store(true, Ordering::Release));
         self.control.wish(|state| state.is_stopping = true);
     }
 

@@ -225,13 +225,12 @@ fn a_write_is_durable_as_the_guest_has_agreed() {
 
 /// A copy of the image at any moment is what the next server finds if this one is killed then. The guest goes on meanwhile,
 /// and repeats nothing that it knows to be done.
-#[test]
-fn what_is_acknowledged_is_there_after_the_server_was_killed() {
+fn acknowledges_what_outlives_it(options: OpenOptions) {
     const BYTES: usize = 1 << 17;
     let folder = tempfile::tempdir().unwrap();
     let (image, copy) = (folder.path().join("image"), folder.path().join("copy"));
     let volume = Volume::create(&image, &FormatOptions::new().size(64 << 20)).unwrap();
-    let options = OpenOptions::new().read(true).write(true).create(true).direct(true);
+    let options = options.read(true).write(true).create(true);
     let file = options.open(&volume, "/disk").unwrap();
     file.set_len(BYTES as u64).wait().unwrap();
     volume.sync().unwrap();
@@ -270,6 +269,16 @@ fn what_is_acknowledged_is_there_after_the_server_was_killed() {
     check(WRITE_OUT, (16, 4), 4);
     drop((driver, server));
     volume.close().unwrap();
+}
+
+#[test]
+fn what_is_acknowledged_is_there_after_the_server_was_killed() {
+    acknowledges_what_outlives_it(OpenOptions::new().direct(true));
+}
+
+#[test]
+fn so_it_is_if_the_handle_of_the_disk_is_buffered() {
+    acknowledges_what_outlives_it(OpenOptions::new());
 }
 
 #[test]

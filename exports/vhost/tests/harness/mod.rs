@@ -2,6 +2,7 @@
 #![allow(dead_code)] // Each test uses a part of it.
 
 pub mod front_end;
+pub mod gated;
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -55,8 +55,8 @@ pub struct Arguments {
 enum Protocol {
     /// Serve disks to NBD clients: QEMU, nbdcopy, nbdkit, and the kernel's nbd.
     ///
-    /// The command stays in the foreground and prints the URI of each disk. Ctrl-C, SIGTERM and SIGHUP end it: requests that it
-    /// has received are answered, and all is durable when it returns.
+    /// The command stays in the foreground and prints the URI of each disk. Ctrl-C, SIGTERM and SIGHUP end it: requests that are
+    /// under way are answered, and all is durable when it returns.
     ///
     /// Examples: nbdinfo URI; nbdcopy URI disk.raw; qemu-system-x86_64 -drive file=URI,format=raw,if=virtio
     Nbd(NbdArguments),
