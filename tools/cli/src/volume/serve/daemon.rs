@@ -31,6 +31,8 @@ use uringfs_ublk::DeviceUse;
 pub(super) fn run(path: &Path) -> Result<u8, Error> {
     let (sender, events) = channel();
     let mut daemon = Daemon::new(sender);
+    // First: clients are served before everything is loaded.
+    daemon.watch_signals()?;
     let (lines, started) = daemon.load(path)?;
     daemon.status.has_failed.store(started.is_err(), Ordering::Relaxed);
     report(started);
@@ -123,16 +125,10 @@ impl Daemon {
         daemon
     }
 
-    /// Serves until a signal asks to stop. Returns the server of its control socket.
-    fn serve(
-        &mut self,
-        path: &Path,
-        lines: &str,
-        events: &Receiver<Event>,
-    ) -> Result<Option<ControlServer>, Error> {
-        let sender = self.sender.clone();
+    /// Makes events of signals.
+    fn watch_signals(&self) -> Result<(), Error> {
         let send = |event: fn() -> Event| {
-            let sender = sender.clone();
+            let sender = self.sender.clone();
             move || {
                 let _ = sender.send(event());
             }
@@ -143,7 +139,17 @@ impl Daemon {
             volumes.close();
             stop();
         })?;
-        at_signals([SIGHUP], send(|| Event::Reload(None)))?;
+        at_signals([SIGHUP], send(|| Event::Reload(None)))
+    }
+
+    /// Serves until a signal asks to stop. Returns the server of its control socket.
+    fn serve(
+        &mut self,
+        path: &Path,
+        lines: &str,
+        events: &Receiver<Event>,
+    ) -> Result<Option<ControlServer>, Error> {
+        let sender = self.sender.clone();
         let reload: Reload = Arc::new(move || {
             let (reply, result) = channel();
             let _ = sender.send(Event::Reload(Some(reply)));
@@ -154,7 +160,7 @@ impl Daemon {
         notify(&[NotifyState::Ready]);
         self.handle(path, events);
         notify(&[NotifyState::Stopping]);
-        // Of volumes that a reload has opened since.
+        // Of volumes that were opened after the signal.
         self.context.targets.control.close();
         Ok(control)
     }

@@ -222,6 +222,25 @@ fn an_option_that_changes_restarts_its_server_alone() {
 }
 
 #[test]
+fn a_signal_that_comes_while_disks_are_opened_leaves_no_socket() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    write(folder, "image", vec![7; 1 << 20]);
+    let mut origin = Server::start(folder, &["image", "--unix", "origin"]);
+    let uri = origin.uri();
+    // It lets clients connect, and says nothing.
+    origin.signal(Signal::SIGSTOP);
+    let first = "[[nbd]]\nunix = \"first\"\ntargets = [\"memory:1M\"]\n";
+    let server = serve(folder, &format!("{first}[[nbd]]\nunix = \"s\"\ntargets = [\"{uri}\"]\n"));
+    wait_until("the first disk is there", || folder.join("first").exists());
+    server.signal(Signal::SIGTERM);
+    origin.signal(Signal::SIGCONT);
+    server.stop();
+    assert!(!folder.join("first").exists() && !folder.join("s").exists());
+    origin.stop();
+}
+
+#[test]
 fn only_the_owner_reloads() {
     if !as_root() {
         return;
