@@ -5,6 +5,7 @@ use std::io::{self, Read, Write};
 use std::path::Path;
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use rustls::crypto::ring::default_provider;
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -12,7 +13,7 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig, ServerConnection};
 use uringfs::{Buffer, Errno};
 
-/// The certificate of a server, and which clients it lets in.
+/// The certificate of a server, and which clients it lets in. Clones are the same.
 ///
 /// ```no_run
 /// use std::path::Path;
@@ -26,7 +27,7 @@ use uringfs::{Buffer, Errno};
 /// ```
 #[derive(Clone)]
 pub struct Tls {
-    config: Arc<ServerConfig>,
+    config: Arc<Mutex<Arc<ServerConfig>>>,
 }
 
 impl Tls {
@@ -64,7 +65,19 @@ impl Tls {
             }
         };
         let config = builder.with_single_cert(chain, private);
-        Ok(Tls { config: Arc::new(config.map_err(|error| invalid(certificate, error))?) })
+        let config = Arc::new(config.map_err(|error| invalid(certificate, error))?);
+        Ok(Tls { config: Arc::new(Mutex::new(config)) })
+    }
+
+    /// Takes the certificate and the authorities of `other` for the connections that begin from now on, such as a certificate
+    /// that was renewed. A server that has this one, or a clone, goes on meanwhile.
+    pub fn replace(&self, other: &Tls) {
+        let config = other.config();
+        *self.config.lock() = config;
+    }
+
+    fn config(&self) -> Arc<ServerConfig> {
+        self.config.lock().clone()
     }
 }
 
@@ -107,7 +120,7 @@ pub(crate) struct Session {
 
 impl Session {
     pub(crate) fn new(tls: &Tls) -> Result<Session, Errno> {
-        let mut connection = ServerConnection::new(tls.config.clone()).map_err(|_| Errno::PROTO)?;
+        let mut connection = ServerConnection::new(tls.config()).map_err(|_| Errno::PROTO)?;
         // The outbox never holds more than the requests under way.
         connection.set_buffer_limit(None);
         Ok(Session { connection, received: Buffer::zeroed(0), start: 0 })

@@ -6,7 +6,7 @@
 use super::super::quoting::for_message;
 use super::super::service::{at_signals, notify, start_control};
 use super::config::{Config, Source};
-use super::disks::{Disk, close_all};
+use super::disks::close_all;
 use super::metrics::{Kind, Metric, Observed, Page, metric};
 use super::metrics_server::{MetricsOptions, MetricsServer};
 use super::mount::ServedMount;
@@ -100,7 +100,7 @@ struct Servers {
 /// What a configuration keeps, by its place among those that run, and what it adds.
 #[derive(Default)]
 struct Plan {
-    kept_nbd: Vec<(usize, nbd::Options, Vec<Disk>)>,
+    kept_nbd: Vec<(usize, nbd::Update)>,
     kept_vhost: Vec<usize>,
     kept_ublk: Vec<usize>,
     kept_mounts: Vec<usize>,
@@ -310,8 +310,8 @@ impl Daemon {
         // Those that are left are in the order of their places.
         let mut kept_nbd = kept_nbd;
         kept_nbd.sort_by_key(|(place, ..)| *place);
-        for ((server, _), (_, options, disks)) in self.servers.nbd.iter_mut().zip(kept_nbd) {
-            let (new_lines, gone) = server.replace_disks(&options, disks);
+        for ((server, _), (_, update)) in self.servers.nbd.iter_mut().zip(kept_nbd) {
+            let (new_lines, gone) = server.update(update);
             lines += &log_started("nbd", new_lines);
             report(close_all(gone));
         }
@@ -438,9 +438,9 @@ impl Plan {
     ) -> Result<(), Problem> {
         for (place, (server, service)) in servers.nbd.iter().enumerate() {
             if service.is_running()
-                && let Some(disks) = server.prepare_disks(options, context)?
+                && let Some(update) = server.prepare_update(options, context)?
             {
-                self.kept_nbd.push((place, options.clone(), disks));
+                self.kept_nbd.push((place, update));
                 return Ok(());
             }
         }

@@ -155,8 +155,17 @@ pub(super) struct NbdServer {
     pub(super) options: Options,
     pub(super) disks: Vec<Disk>,
     exports: Exports,
+    tls: Option<Tls>,
     /// The beginnings and the ends of the URIs of its disks.
     uris: Vec<(String, String)>,
+}
+
+/// What a reload changes of a server that goes on.
+pub(super) struct Update {
+    options: Options,
+    disks: Vec<Disk>,
+    /// Of the files as they are now.
+    tls: Option<Tls>,
 }
 
 impl NbdServer {
@@ -189,14 +198,14 @@ impl NbdServer {
             uris.push(unix_uri(path));
             sockets.push(socket);
         }
+        let tls = options.tls()?;
         if let Some(address) = &options.tcp {
-            let tls = options.tls()?;
             let is_open = options.insecure || tls.is_some();
             let socket = context.sockets.tcp("tcp", address, PORT, is_open, OPEN_ADVICE)?;
             let (listener, local) = socket.tcp_listener().map_err(Problem::of("tcp"))?;
             uris.push(tcp_uri(if tls.is_some() { "nbds" } else { "nbd" }, local));
-            match tls {
-                Some(tls) => server.listen_tls(listener, tls),
+            match &tls {
+                Some(tls) => server.listen_tls(listener, tls.clone()),
                 None => server.listen_tcp(listener),
             }
             sockets.push(socket);
@@ -208,29 +217,31 @@ impl NbdServer {
             server.serve()
         };
         let service = Service::new("uringfs-nbd", serve, move || stopper.stop());
-        Ok((NbdServer { options: options.clone(), disks, exports, uris }, service))
+        Ok((NbdServer { options: options.clone(), disks, exports, tls, uris }, service))
     }
 
-    /// Opens the disks of other options. `None` if these are of another server.
-    pub(super) fn prepare_disks(
+    /// Opens the disks of other options, and reads the files of TLS again. `None` if these are of another server.
+    pub(super) fn prepare_update(
         &self,
         options: &Options,
         context: &mut Context,
-    ) -> Result<Option<Vec<Disk>>, Problem> {
-        match self.options.without_disks() == options.without_disks() {
-            true => options.open_disks(context).map(Some),
-            false => Ok(None),
+    ) -> Result<Option<Update>, Problem> {
+        if self.options.without_disks() != options.without_disks() {
+            return Ok(None);
         }
+        let (tls, disks) = (options.tls()?, options.open_disks(context)?);
+        Ok(Some(Update { options: options.clone(), disks, tls }))
     }
 
-    /// Serves these disks instead of those that are not among them. The clients of the others notice nothing. Returns
-    /// the lines of the new ones, and the disks that are no longer served, once their last request is answered.
-    pub(super) fn replace_disks(
-        &mut self,
-        options: &Options,
-        disks: Vec<Disk>,
-    ) -> (String, Vec<Disk>) {
-        self.options = options.clone();
+    /// Serves the new disks instead of those that are not among them. The clients of the others notice nothing; new ones
+    /// meet the new certificate. Returns the lines of the new disks, and those that are no longer served, once their last
+    /// request is answered.
+    pub(super) fn update(&mut self, update: Update) -> (String, Vec<Disk>) {
+        let Update { options, disks, tls } = update;
+        if let (Some(old), Some(new)) = (&self.tls, &tls) {
+            old.replace(new);
+        }
+        self.options = options;
         let is_in = |disks: &[Disk], disk: &Disk| disks.iter().any(|other| other.is_same(disk));
         let old = std::mem::take(&mut self.disks);
         let (kept, gone): (Vec<_>, Vec<_>) = old.into_iter().partition(|disk| is_in(&disks, disk));
@@ -239,7 +250,7 @@ impl NbdServer {
         }
         let new: Vec<_> = disks.into_iter().filter(|disk| !is_in(&kept, disk)).collect();
         for disk in &new {
-            if let Err(problem) = add(&self.exports, disk, options.read_only) {
+            if let Err(problem) = add(&self.exports, disk, self.options.read_only) {
                 print_error(&problem.error.to_string());
             }
         }

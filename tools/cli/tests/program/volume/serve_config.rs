@@ -1,11 +1,15 @@
 //! `serve --config`, and `ctl reload`.
 
+#[path = "../../../../../exports/nbd/tests/harness/certificates.rs"]
+mod certificates;
+
 use super::serve::Server;
 use super::serve_vhost_user_blk::front_end::feature;
 use super::serve_vhost_user_blk::front_end::{Driver, FLUSH, Queue, READ, WRITE_OUT, data_at};
 use super::{command, run, run_ok, volume, write};
 use crate::process::{ChildProcess, tool, wait_until};
 use crate::root::{as_root, is_root};
+use certificates::certificates;
 use nix::sys::signal::Signal;
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -238,6 +242,42 @@ fn a_signal_that_comes_while_disks_are_opened_leaves_no_socket() {
     server.stop();
     assert!(!folder.join("first").exists() && !folder.join("s").exists());
     origin.stop();
+}
+
+#[test]
+fn a_reload_takes_a_renewed_certificate() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    for name in ["old", "new"] {
+        // Clients know the authority, and have no certificate.
+        fs::create_dir_all(folder.join(name).join("client")).unwrap();
+        certificates(&folder.join(name));
+        let authority = folder.join(name).join("ca-cert.pem");
+        fs::copy(authority, folder.join(name).join("client/ca-cert.pem")).unwrap();
+    }
+    let renew = |from: &str| {
+        for name in ["server-cert.pem", "server-key.pem"] {
+            fs::copy(folder.join(from).join(name), folder.join(name)).unwrap();
+        }
+    };
+    renew("old");
+    let config = "[[nbd]]\ntcp = \"127.0.0.1:0\"\ntargets = [\"memory:1M\"]\n\
+        tls-cert = \"server-cert.pem\"\ntls-key = \"server-key.pem\"\n";
+    let mut server = serve(folder, config);
+    let uri = server.uri();
+    let is_trusted_by = |client: &str| {
+        let uri = format!("{uri}?tls-certificates={}/{client}/client", folder.display());
+        Command::new("nbdinfo").args(["--size", &uri]).output().unwrap().status.success()
+    };
+    assert!(is_trusted_by("old") && !is_trusted_by("new"));
+    renew("new");
+    assert!(is_trusted_by("old"), "the files are not read again before");
+    reload_with(folder, config);
+    assert!(is_trusted_by("new") && !is_trusted_by("old"));
+    write(folder, "server-cert.pem", "");
+    refused_with(folder, config, "serve.toml:4: tls-cert: server-cert.pem: has no certificate");
+    assert!(is_trusted_by("new"));
+    server.stop();
 }
 
 #[test]
