@@ -16,6 +16,8 @@ use uringfs_lab::Error;
 /// How the files are opened.
 pub(super) struct DiskOptions {
     pub(super) protocol: &'static str,
+    /// The socket of their server, by which the metrics tell it from another server of the same files.
+    pub(super) address: Option<String>,
     pub(super) read_only: bool,
     /// Reads and writes go through the page cache of the volume.
     pub(super) is_cached: bool,
@@ -33,6 +35,7 @@ pub(super) struct Disk {
 /// What the metrics show of a disk.
 struct DiskData {
     protocol: &'static str,
+    address: Option<String>,
     name: String,
     /// Where it comes from.
     description: String,
@@ -92,8 +95,9 @@ const READ_ONLY: Metric =
 
 impl Observed for DiskData {
     fn observe(&self, page: &mut Page) {
-        let labels =
-            [("protocol", self.protocol), ("disk", &self.name), ("target", &self.description)];
+        let mut labels =
+            vec![("protocol", self.protocol), ("disk", &self.name), ("target", &self.description)];
+        labels.extend(self.address.as_deref().map(|address| ("address", address)));
         page.add(&SIZE, &labels, self.file.len());
         page.add(&READ_ONLY, &labels, self.read_only.into());
         if let Some(numbers) = self.numbers.get() {
@@ -169,8 +173,8 @@ impl<'t> Disks<'t> {
         }
         let (_target, file) = opened;
         let DiskOptions { protocol, read_only, .. } = self.options;
-        let numbers = OnceLock::new();
-        let data = DiskData { protocol, name, description, file, read_only, numbers };
+        let (address, numbers) = (self.options.address.clone(), OnceLock::new());
+        let data = DiskData { protocol, address, name, description, file, read_only, numbers };
         let data = Arc::new(data);
         self.targets.registry.insert(&data);
         self.disks.push(Disk { data, _target });

@@ -122,8 +122,10 @@ impl Options {
     }
 
     fn open_disks(&self, context: &mut Context) -> Result<Vec<Disk>, Problem> {
+        let unix = self.unix.as_ref().map(|path| path.to_string_lossy().into_owned());
         let options = DiskOptions {
             protocol: "nbd",
+            address: unix.or_else(|| self.tcp.clone()),
             read_only: self.read_only,
             is_cached: self.cache == CacheChoice::Volume,
             directory_advice: "--all serves the files in it",

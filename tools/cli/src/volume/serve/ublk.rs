@@ -79,6 +79,8 @@ impl PreparedDevice {
         let target = options.target.clone().unwrap_or_default();
         let disk_options = DiskOptions {
             protocol: "ublk",
+            // Each disk is one device.
+            address: None,
             read_only: options.read_only,
             is_cached: false,
             directory_advice: "a disk is one file in it",

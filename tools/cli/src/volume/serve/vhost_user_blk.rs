@@ -150,6 +150,7 @@ impl VhostDisk {
         options.check()?;
         let disk_options = DiskOptions {
             protocol: "vhost-user-blk",
+            address: Some(options.socket.to_string_lossy().into_owned()),
             read_only: options.read_only,
             is_cached: false,
             directory_advice: "a disk is one file in it",

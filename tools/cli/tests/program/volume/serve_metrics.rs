@@ -49,6 +49,11 @@ fn check(page: &str) {
     let output = checker.wait_with_output().unwrap();
     let [out, err] = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
     assert!(output.status.success() && out.is_empty() && err.is_empty(), "{out}{err}");
+    let samples = page.lines().filter(|line| !line.starts_with('#'));
+    let mut series = BTreeSet::new();
+    for (name, _) in samples.filter_map(|line| line.rsplit_once(' ')) {
+        assert!(series.insert(name), "{name} stands there twice");
+    }
 }
 
 const CONFIG: &str = "
@@ -61,7 +66,7 @@ socket = \"c\"
 target = \"v:/c\"
 [[nbd]]
 unix = \"r\"
-targets = [\"memory:1M\"]
+targets = [\"memory:1M\", \"v:/a\"]
 read-only = true
 ";
 
@@ -70,8 +75,8 @@ fn serve(folder: &Path) -> (Server, String, String) {
     run_ok(folder, ["truncate", "-s", "1M", "v:/a", "v:/b \\\"", "v:/c"]);
     write(folder, "serve.toml", CONFIG);
     let mut server = Server::serve(folder, &["--config", "serve.toml"]);
-    let lines = [(); 5].map(|()| server.line());
-    (server, lines[0].clone(), lines[4].clone())
+    let lines = [(); 6].map(|()| server.line());
+    (server, lines[0].clone(), lines[5].clone())
 }
 
 #[test]
@@ -81,8 +86,8 @@ fn each_volume_and_each_disk_has_its_counters() {
     let (server, uri, metrics) = serve(folder);
     let before = page(&metrics);
     check(&before);
-    let a = r#"{protocol="nbd",disk="a",target="v:/a""#;
-    let c = r#"{protocol="vhost-user-blk",disk="v:/c",target="v:/c""#;
+    let a = r#"{protocol="nbd",disk="a",target="v:/a",address="nbd""#;
+    let c = r#"{protocol="vhost-user-blk",disk="v:/c",target="v:/c",address="c""#;
     let of = |name: &str, disk: &str, operation: &str| match operation {
         "" => format!("uringfs_disk_{name}{disk}}}"),
         _ => format!("uringfs_disk_{name}{disk},operation=\"{operation}\"}}"),
@@ -91,8 +96,8 @@ fn each_volume_and_each_disk_has_its_counters() {
     assert_eq!(value(&before, &of("requests_total", a, "write")), 0);
     assert_eq!(value(&before, r#"uringfs_volume_size_bytes{volume="v"}"#), 32 << 20);
     assert_eq!(value(&before, "uringfs_config_last_reload_successful"), 1);
-    assert_eq!(before.matches("\nuringfs_disk_read_only").count(), 4);
-    assert!(before.contains(r#"target="v:/b \\\""} 0"#), "{before}");
+    assert_eq!(before.matches("\nuringfs_disk_read_only").count(), 5);
+    assert!(before.contains(r#"target="v:/b \\\"",address="nbd"} 0"#), "{before}");
 
     let script = "h.connect_uri(uri); h.pwrite(b'x' * 8192, 0); h.pwrite(b'x' * 512, 0)";
     let script = format!("{script}; h.flush(); h.pread(4096, 0)");
