@@ -105,7 +105,7 @@ impl<'s> FileSession<'s> {
             false => self.answer(request, data),
         };
         if is_change {
-            self.notify(|kernel| kernel.session().commits.note_change());
+            self.note_change();
         }
         match answered {
             Ok((value, data)) => self.send(&result(value), data)?,
@@ -311,6 +311,13 @@ impl<'s> FileSession<'s> {
         }
     }
 
+    /// Notes a change that was made and is not replied to yet. A program's next sync does not skip it.
+    fn note_change(&self) {
+        self.notify(|kernel| {
+            kernel.session().note_change();
+        });
+    }
+
     /// Lets the kernel of a mount drop what it has cached.
     fn notify(&self, notify: impl FnOnce(&Kernel)) {
         if let Some(kernel) = self.kernel {
@@ -364,7 +371,7 @@ impl Drop for FileSession<'_> {
         for (staging, number) in std::mem::take(&mut self.staging) {
             // A later opening of the volume removes what is left.
             let _ = self.remove_staging(&staging, number);
-            self.notify(|kernel| kernel.session().commits.note_change());
+            self.note_change();
         }
     }
 }
