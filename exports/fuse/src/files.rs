@@ -72,9 +72,13 @@ impl Session {
             });
         let file = inode.open(options).await.map_err(errno)?;
         const UNCACHED: u32 = abi::open::DIRECT_IO | abi::open::PARALLEL_DIRECT_WRITES;
-        let direct = file.direct();
+        let (direct, is_direct) = (file.direct(), asked & O_DIRECT != 0);
         let (reads, writes, flags) = match self.cache {
-            _ if asked & O_DIRECT != 0 => (direct.clone(), direct, UNCACHED),
+            // The direct I/O of a cached file writes and drops the pages of its range, on each kernel.
+            MountCache::Kernel if is_direct && !self.uncached_opens_are_coherent() => {
+                (direct.clone(), direct, abi::open::KEEP_CACHE)
+            }
+            _ if is_direct => (direct.clone(), direct, UNCACHED),
             // The kernel has the pages already. Its own write-back sends whole runs of them; single writes are gathered in the
             // cache of the volume.
             MountCache::Kernel if self.kernel_writes_back() => {

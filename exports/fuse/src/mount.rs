@@ -479,7 +479,7 @@ fn serve_channel(
 #[cfg(test)]
 mod tests {
     use std::fs;
-    use std::os::unix::fs::MetadataExt;
+    use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
     use std::time::Instant;
 
     use rustix::mount::{MountFlags, mount_remount};
@@ -505,12 +505,16 @@ mod tests {
 
     impl TestMount {
         fn new(fill: impl FnOnce(&Volume)) -> TestMount {
+            TestMount::with(&MountOptions::new().threads(2), fill)
+        }
+
+        fn with(options: &MountOptions, fill: impl FnOnce(&Volume)) -> TestMount {
             let folder = tempfile::tempdir().unwrap();
             let (directory, image) = (folder.path().join("mount"), folder.path().join("image"));
             fs::create_dir(&directory).unwrap();
             let volume = Volume::create(image, &FormatOptions::new().size(256 << 20)).unwrap();
             fill(&volume);
-            let mount = Mount::new(volume, &directory, &MountOptions::new().threads(2)).unwrap();
+            let mount = Mount::new(volume, &directory, options).unwrap();
             let unmount = UnmountOnDrop(mount.unmounter());
             let session = mount.session.clone();
             let server = thread::spawn(|| mount.serve());
@@ -612,6 +616,38 @@ mod tests {
         assert_eq!(list("large"), (1001, root, 1001));
         unmount.0.unmount().unwrap();
         server.join().unwrap().unwrap();
+    }
+
+    #[test]
+    fn o_direct_is_coherent_with_the_cache_on_kernels_that_do_not_care_for_uncached_files() {
+        const O_DIRECT: i32 = rustix::fs::OFlags::DIRECT.bits() as i32;
+        for writeback in [false, true] {
+            let options = MountOptions::new().threads(1).writeback(writeback);
+            let TestMount { folder, directory, session, unmount, server } =
+                TestMount::with(&options, |volume| volume.write("/file", [1; 12288]).unwrap());
+            let path = directory.join("file");
+            let mut open = fs::File::options();
+            let cached = open.read(true).write(true).open(&path).unwrap();
+            // As after INIT from Linux 6.1.
+            session.note_uncached_mappings(false);
+            let direct = open.custom_flags(O_DIRECT).open(&path).unwrap();
+            let content = |file: &fs::File| {
+                let mut content = [0; 12288];
+                file.read_exact_at(&mut content, 0).unwrap();
+                [content[0], content[4096], content[8192]]
+            };
+            assert_eq!(content(&cached), [1, 1, 1]);
+            cached.write_all_at(&[2; 8192], 4096).unwrap();
+            assert_eq!(content(&direct), [1, 2, 2]);
+            cached.write_all_at(&[3; 8192], 4096).unwrap();
+            direct.write_all_at(&[4; 8192], 0).unwrap();
+            assert_eq!(content(&cached), [4, 4, 3]);
+            drop((cached, direct));
+            unmount.0.unmount().unwrap();
+            server.join().unwrap().unwrap();
+            let written = Volume::open(folder.path().join("image")).unwrap().read("/file").unwrap();
+            assert_eq!([written[0], written[4096], written[8192]], [4, 4, 3]);
+        }
     }
 
     #[test]

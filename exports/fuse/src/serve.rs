@@ -226,6 +226,7 @@ impl Task {
         if self.session.default_permissions {
             agreed |= offered & init::ALLOW_IDMAP;
         }
+        self.session.note_uncached_mappings(offered & init::DIRECT_IO_ALLOW_MMAP != 0);
         if self.session.agree_on_writeback(offered & init::WRITEBACK_CACHE != 0) {
             agreed |= init::WRITEBACK_CACHE;
         }

@@ -59,6 +59,8 @@ pub(crate) struct Session {
     pub(crate) access_time: AtimePolicy,
     wants_writeback: bool,
     kernel_writes_back: AtomicBool,
+    /// Whether programs see the same of a file that one has open uncached and another cached.
+    uncached_opens_are_coherent: AtomicBool,
 }
 
 impl Session {
@@ -80,6 +82,7 @@ impl Session {
             access_time: options.access_time,
             wants_writeback: options.writeback,
             kernel_writes_back: AtomicBool::new(false),
+            uncached_opens_are_coherent: AtomicBool::new(false),
         }
     }
 
@@ -142,6 +145,17 @@ impl Session {
         let agreed = self.wants_writeback && offered;
         self.kernel_writes_back.store(agreed, Ordering::Relaxed);
         agreed
+    }
+
+    /// Whether I/O of a file that is open uncached writes and drops the pages that the kernel has of it.
+    pub(crate) fn uncached_opens_are_coherent(&self) -> bool {
+        self.uncached_opens_are_coherent.load(Ordering::Relaxed)
+    }
+
+    /// Notes whether the kernel offers mappings of files that are open uncached (Linux 6.6). Such a kernel keeps them
+    /// coherent.
+    pub(crate) fn note_uncached_mappings(&self, offered: bool) {
+        self.uncached_opens_are_coherent.store(offered, Ordering::Relaxed);
     }
 }
 

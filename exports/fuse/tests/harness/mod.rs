@@ -3,9 +3,13 @@
 #![allow(dead_code)] // each test uses its own part
 
 use std::fs;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::thread::{self, JoinHandle};
 
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair,
+};
 use uringfs::device::Device;
 use uringfs::device::backend::sim::{Sim, SimOptions};
 use uringfs::{FormatOptions, Volume};
@@ -102,4 +106,62 @@ pub fn simulated() -> (Sim, Volume) {
     let sim = Sim::new(SimOptions::new(64 << 20));
     let device = Device::new(sim.clone()).unwrap();
     (sim, Volume::create_on(device, &FormatOptions::new()).unwrap())
+}
+
+/// A test in the place of the kernel, for requests that the kernels of few machines send.
+pub struct Kernel {
+    socket: OwnedFd,
+    server: JoinHandle<std::io::Result<()>>,
+}
+
+impl Kernel {
+    pub const ROOT: u64 = 1;
+
+    /// Begins to serve a volume.
+    pub fn connect(volume: Volume) -> Kernel {
+        let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+        let (socket, theirs) = socketpair(family, kind, SocketFlags::CLOEXEC, None).unwrap();
+        let serve = || Mount::on_connection(theirs, volume, &threads(1)).unwrap().serve();
+        Kernel { socket, server: thread::spawn(serve) }
+    }
+
+    /// Offers capabilities. Returns those that the server has agreed to.
+    pub fn offer(&self, offered: u64) -> u64 {
+        const INIT: u32 = 26;
+        let flags = [offered as u32, (offered >> 32) as u32];
+        let init = [&words(&[7, 45, 1 << 17])[..], &words(&flags), &[0; 44]].concat();
+        let (error, reply) = self.ask(INIT, 0, &init, b"");
+        assert_eq!(error, 0);
+        let word = |at: usize| u64::from(u32::from_ne_bytes(reply[at..at + 4].try_into().unwrap()));
+        word(12) | word(32) << 32
+    }
+
+    /// Sends a request, and returns the error and the body of its reply. The body of a request is filled up to a
+    /// multiple of 8 where an extension follows.
+    pub fn ask(&self, opcode: u32, node: u64, body: &[u8], extension: &[u8]) -> (i32, Vec<u8>) {
+        let length = (40 + body.len() + extension.len()) as u32;
+        let mut header = [0; 40];
+        header[..4].copy_from_slice(&length.to_ne_bytes());
+        header[4..8].copy_from_slice(&opcode.to_ne_bytes());
+        header[8..16].copy_from_slice(&2u64.to_ne_bytes());
+        header[16..24].copy_from_slice(&node.to_ne_bytes());
+        header[36..38].copy_from_slice(&((extension.len() / 8) as u16).to_ne_bytes());
+        let request = [&header[..], body, extension].concat();
+        send(&self.socket, &request, SendFlags::empty()).unwrap();
+        let mut reply = vec![0; 4096];
+        let (length, _) = recv(&self.socket, &mut reply[..], RecvFlags::empty()).unwrap();
+        let error = i32::from_ne_bytes(reply[4..8].try_into().unwrap());
+        (-error, reply[16..length].to_vec())
+    }
+
+    /// Ends the connection. Nothing else may have the volume.
+    pub fn end(self) {
+        drop(self.socket);
+        self.server.join().unwrap().unwrap();
+    }
+}
+
+/// The bytes of words in a request.
+pub fn words(values: &[u32]) -> Vec<u8> {
+    values.iter().flat_map(|value| value.to_ne_bytes()).collect()
 }
