@@ -60,10 +60,12 @@ mod errno {
     pub const EINVAL: i32 = 22;
     pub const ENOTEMPTY: i32 = 39;
     pub const ENODATA: i32 = 61;
+    pub const ESTALE: i32 = 116;
 }
-use errno::{EEXIST, EINVAL, EISDIR, ENODATA, ENOENT, ENOTDIR, ENOTEMPTY, EPERM};
+use errno::{EEXIST, EINVAL, EISDIR, ENODATA, ENOENT, ENOTDIR, ENOTEMPTY, EPERM, ESTALE};
 
 const READ_WRITE: u32 = 2;
+const EXCLUSIVE: u32 = 0o200;
 const SETATTR_SIZE: u32 = 8;
 const RENAME_NOREPLACE: u32 = 1;
 const RENAME_EXCHANGE: u32 = 2;
@@ -445,10 +447,16 @@ fn step(kernel: &mut Kernel, model: &mut Model, [kind, one, two, three]: [u8; 4]
             }
         }
         1 | 2 => {
-            let create = body().u32(READ_WRITE).u32(0o100_600).u64(0).name(name);
+            // Without O_EXCL the kernel looks an existing name up again, and opens it.
+            let (flags, exists) = match kind % 17 {
+                1 => (READ_WRITE, ESTALE),
+                _ => (READ_WRITE | EXCLUSIVE, EEXIST),
+            };
+            let creation = if_any([(is_gone, ENOENT), (there.is_some(), exists)]);
+            let create = body().u32(flags).u32(0o100_600).u64(0).name(name);
             let (label, extensions) = label(three);
             let made = kernel.ask_with(opcode::CREATE, parent_id, create, extensions);
-            if let Some(made) = expect(made, &creation()) {
+            if let Some(made) = expect(made, &creation) {
                 model.add(parent, name, Content::File(Vec::new()), &made);
                 model.last_node().xattr = label;
                 let release = body().u64(u64_at(&made, 128)).zeros(16);

@@ -20,6 +20,8 @@ use crate::tables::{DirectoryReader, ListingCache};
 const RENAME_NOREPLACE: u32 = 1;
 const RENAME_EXCHANGE: u32 = 2;
 const RENAME_WHITEOUT: u32 = 4;
+/// An open that creates a file fails if there is one.
+const O_EXCL: u32 = 0o200;
 /// The list that new files of a directory inherit.
 const DEFAULT_ACL: &[u8] = b"system.posix_acl_default";
 
@@ -213,7 +215,12 @@ impl Task {
             Some(name) => directory.create_with(OsStr::from_bytes(name), &inode, labels).await,
             None => directory.create_unnamed_with(&inode, labels).await,
         }
-        .map_err(errno)?;
+        .map_err(|error| match error.errno() {
+            // A client of the control socket has created it since the kernel's look-up. After ESTALE the kernel
+            // looks it up again and opens it, with the checks that it leaves out for a new file.
+            Errno::EXIST if create.flags & O_EXCL == 0 => Errno::STALE,
+            errno => errno,
+        })?;
         let opened = session.open_inode(&made, create.flags, true).await;
         let open = opened.inspect_err(|_| session.nodes.listing_changed(self.header.node))?;
         session.nodes.remember(made);

@@ -180,6 +180,43 @@ fn programs_copy_a_tree_and_find_it_equal() {
 }
 
 #[test]
+fn as_root_a_file_that_another_has_just_created_is_opened_with_all_checks() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let format = FormatOptions::new().size(64 << 20);
+    let volume = Volume::create(folder.path().join("image"), &format).unwrap();
+    let mounted = Mounted::with(folder, volume.clone(), &threads(1).allow_other(true));
+    let directory = mounted.path("");
+    for open in directory.ancestors().take(3) {
+        fs::set_permissions(open, fs::Permissions::from_mode(0o777)).unwrap();
+    }
+    // The kernel asks no more whether the file is there.
+    let appears = |name: &str| {
+        let path = mounted.path(name);
+        assert!(!path.exists());
+        volume.write(format!("/{name}"), "content").unwrap();
+        path
+    };
+    let mut options = OpenOptions::new();
+    let options = options.read(true).write(true).create(true).truncate(false);
+    let mut content = String::new();
+    options.open(appears("kept")).unwrap().read_to_string(&mut content).unwrap();
+    assert_eq!(content, "content");
+    let emptied = File::create(appears("emptied")).unwrap();
+    assert_eq!(emptied.metadata().unwrap().len(), 0);
+    let refused = File::create_new(appears("new")).unwrap_err();
+    assert_eq!(refused.kind(), std::io::ErrorKind::AlreadyExists);
+    let closed = appears("closed");
+    let refused = as_other_user(move || File::create(closed)).unwrap_err();
+    assert_eq!(refused.kind(), std::io::ErrorKind::PermissionDenied);
+    assert_eq!(volume.read("/closed").unwrap(), b"content");
+    drop((emptied, volume));
+    mounted.unmount();
+}
+
+#[test]
 fn a_program_that_runs_is_not_emptied_by_an_open() {
     let mounted = Mounted::new(&threads(2));
     let program = mounted.path("sleep");
@@ -309,17 +346,21 @@ fn mode(path: &Path) -> u32 {
     fs::metadata(path).unwrap().mode() & 0o7777
 }
 
-/// Whether the other user may read a file.
-fn other_user_reads(path: &Path) -> bool {
-    let path = path.to_owned();
-    let read = thread::spawn(move || {
+fn as_other_user<T: Send + 'static>(act: impl FnOnce() -> T + Send + 'static) -> T {
+    let acted = thread::spawn(move || {
         let (user, group) = (Uid::from_raw(OTHER_USER), Gid::from_raw(OTHER_USER));
         set_thread_groups(&[]).unwrap();
         set_thread_res_gid(group, group, group).unwrap();
         set_thread_res_uid(user, user, user).unwrap();
-        fs::read(path)
+        act()
     });
-    match read.join().unwrap() {
+    acted.join().unwrap()
+}
+
+/// Whether the other user may read a file.
+fn other_user_reads(path: &Path) -> bool {
+    let path = path.to_owned();
+    match as_other_user(move || fs::read(path)) {
         Ok(content) => content == b"content",
         Err(error) => {
             assert_eq!(error.kind(), std::io::ErrorKind::PermissionDenied);
