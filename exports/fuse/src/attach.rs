@@ -11,7 +11,7 @@ use std::path::Path;
 use std::process::Command;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags, statx};
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::ioctl::{Setter, opcode};
 use rustix::mount::{MountFlags, UnmountFlags};
@@ -93,6 +93,21 @@ pub(crate) fn detach(directory: &Path, lazy: bool) -> io::Result<()> {
     let mut command = Command::new(HELPER);
     command.arg("-u").args(lazy.then_some("-z")).arg("--").arg(directory);
     run_helper(&mut command)
+}
+
+/// Tells a mount from all others: the numbers of its device and its own. Before Linux 6.8 a later mount may get the
+/// same ones, but only once the file system of this one is gone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct MountId([u32; 2], u64);
+
+impl MountId {
+    /// The mount that a directory shows. Its server is not asked.
+    pub(crate) fn on(directory: &Path) -> io::Result<MountId> {
+        const MNT_ID_UNIQUE: StatxFlags = StatxFlags::from_bits_retain(0x4000);
+        let wanted = StatxFlags::MNT_ID | MNT_ID_UNIQUE;
+        let found = statx(CWD, directory, AtFlags::STATX_DONT_SYNC, wanted)?;
+        Ok(MountId([found.stx_dev_major, found.stx_dev_minor], found.stx_mnt_id))
+    }
 }
 
 fn open_device() -> io::Result<OwnedFd> {

@@ -16,7 +16,7 @@ use uringfs::reactor::Require;
 use uringfs::volume::{AtimePolicy, Statistics};
 use uringfs::{Reactor, ReactorOptions, Volume};
 
-use crate::attach::{Attachment, attach, clone_channel, detach, set_nonblocking};
+use crate::attach::{Attachment, MountId, attach, clone_channel, detach, set_nonblocking};
 use crate::control::{ControlVolumes, ControlledVolume, Served, ServedMount};
 use crate::notify::Kernel;
 use crate::ring::RingQueues;
@@ -187,7 +187,7 @@ impl MountOptions {
 /// which tells the kernel; other changes in the volume may stay unseen.
 pub struct Mount {
     volume: Volume,
-    directory: PathBuf,
+    unmounter: Unmounter,
     channels: Vec<OwnedFd>,
     options: MountOptions,
     session: Arc<Session>,
@@ -199,10 +199,11 @@ pub struct Mount {
 #[derive(Clone)]
 pub struct MountObserver(Arc<Mutex<Option<Volume>>>);
 
-/// Unmounts a [`Mount`], from any thread.
+/// Unmounts a [`Mount`], from any thread. Another file system that is mounted over it, or in its place, stays.
 #[derive(Clone, Debug)]
 pub struct Unmounter {
     directory: PathBuf,
+    mount: MountId,
 }
 
 impl Mount {
@@ -232,13 +233,17 @@ impl Mount {
             set_id: options.set_id,
             devices: options.devices,
         })?;
+        let mount = MountId::on(&directory).inspect_err(|_| {
+            let _ = detach(&directory, true);
+        })?;
+        let unmounter = Unmounter { directory, mount };
         let clones = (1..options.threads).map(|_| clone_channel(&channel));
         let clones = clones.collect::<io::Result<Vec<_>>>();
-        let clones = clones.inspect_err(|_| detach_unserved(&directory))?;
+        let clones = clones.inspect_err(|_| unmounter.unmount_unserved())?;
         let channels = iter::once(channel).chain(clones).collect();
         let mut options = options.clone();
         options.read_only |= volume.is_read_only();
-        Ok(Mount::with(volume, directory, channels, options))
+        Ok(Mount::with(volume, unmounter, channels, options))
     }
 
     /// Serves a connection that another program has made and mounted: a descriptor of `/dev/fuse`, or a `SOCK_SEQPACKET`
@@ -256,19 +261,19 @@ impl Mount {
         // The program that has mounted it may have chosen otherwise.
         let session = SessionOptions { default_permissions: false, ..options.session };
         let options = MountOptions { session, ..options.clone() };
-        let (directory, channels) = (PathBuf::new(), vec![connection]);
-        Ok(Mount::with(volume, directory, channels, options))
+        let unmounter = Unmounter { directory: PathBuf::new(), mount: MountId::default() };
+        Ok(Mount::with(volume, unmounter, vec![connection], options))
     }
 
     fn with(
         volume: Volume,
-        directory: PathBuf,
+        unmounter: Unmounter,
         channels: Vec<OwnedFd>,
         options: MountOptions,
     ) -> Mount {
         let session = Arc::new(Session::new(volume.clone(), options.session, channels.len()));
         let observed = MountObserver::new(&volume);
-        Mount { volume, directory, channels, options, session, control: None, observed }
+        Mount { volume, unmounter, channels, options, session, control: None, observed }
     }
 
     /// Lets clients of a control socket reach the volume, too, until the directory is unmounted.
@@ -278,7 +283,7 @@ impl Mount {
     pub fn control(mut self, volumes: &ControlVolumes) -> io::Result<Mount> {
         let mount = ServedMount {
             kernel: Kernel::new(self.session.clone(), self.channels[0].try_clone()?),
-            directory: self.directory.clone(),
+            directory: self.unmounter.directory.clone(),
             options: self.options.words(),
             threads: self.channels.len(),
         };
@@ -290,12 +295,12 @@ impl Mount {
 
     /// The directory, as an absolute path. Empty if another program has mounted it.
     pub fn directory(&self) -> &Path {
-        &self.directory
+        &self.unmounter.directory
     }
 
     /// Something to unmount with while [`Self::serve`] runs.
     pub fn unmounter(&self) -> Unmounter {
-        Unmounter { directory: self.directory.clone() }
+        self.unmounter.clone()
     }
 
     /// Something to look at the volume with while [`Self::serve`] runs.
@@ -307,10 +312,10 @@ impl Mount {
     /// everything is durable.
     ///
     /// # Errors
-    /// When a thread cannot be made, and then the directory is unmounted; when a reactor cannot be made; those of
-    /// [`Volume::close`].
+    /// When a thread or a reactor cannot be made; those of `read(2)` and [`Volume::close`]. If no thread serves any
+    /// more, the directory is unmounted.
     pub fn serve(self) -> io::Result<()> {
-        let Mount { volume, directory, session, channels, control, observed, .. } = self;
+        let Mount { volume, unmounter, session, channels, control, observed, .. } = self;
         // The session has it, and closes it.
         drop(volume);
         // Its clients see the end before the volume is closed.
@@ -322,28 +327,17 @@ impl Mount {
             let session = session.clone();
             move || session.save_and_close(end)
         });
-        let committing = committing.inspect_err(|_| detach_unserved(&directory))?;
-        let served = match Helpers::spawn(&session, channels.len()) {
-            Ok(helpers) => helpers.serve(&session, channels),
-            Err(error) => {
-                drop(channels);
-                detach_unserved(&directory);
-                Err(error)
-            }
-        };
+        let committing = committing.inspect_err(|_| unmounter.unmount_unserved())?;
+        let served = Helpers::spawn(&session, channels.len())
+            .and_then(|helpers| helpers.serve(&session, channels));
         session.commits.stop();
-        let closed = committing.join().map_err(|_| io::Error::other("a server panicked"))?;
+        let closed = committing.join();
+        if served.is_err() {
+            // Its descriptors are closed by now, so that the kernel waits for no reply.
+            unmounter.unmount_unserved();
+        }
         served?;
-        Ok(closed?)
-    }
-}
-
-/// Unmounts the directory of a mount that will not be served. Does nothing if another program has mounted it: the path is
-/// empty then.
-fn detach_unserved(directory: &Path) {
-    if !directory.as_os_str().is_empty() {
-        // The error that led here says more.
-        let _ = detach(directory, true);
+        Ok(closed.map_err(|_| io::Error::other("a server panicked"))??)
     }
 }
 
@@ -410,7 +404,7 @@ impl fmt::Debug for MountObserver {
 
 impl fmt::Debug for Mount {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "{:?} on {}", self.volume, self.directory.display())
+        write!(out, "{:?} on {}", self.volume, self.directory().display())
     }
 }
 
@@ -418,9 +412,10 @@ impl Unmounter {
     /// Unmounts.
     ///
     /// # Errors
-    /// EBUSY while programs use the mount; the others of `umount2(2)`, or what `fusermount3` reports.
+    /// EBUSY while programs use the mount; EINVAL if the directory shows another file system; the others of
+    /// `umount2(2)`, or what `fusermount3` reports.
     pub fn unmount(&self) -> io::Result<()> {
-        detach(&self.directory, false)
+        self.detach(false)
     }
 
     /// Unmounts as soon as no program uses the mount. The directory is free at once.
@@ -428,7 +423,21 @@ impl Unmounter {
     /// # Errors
     /// As [`Self::unmount`], without EBUSY.
     pub fn unmount_lazily(&self) -> io::Result<()> {
-        detach(&self.directory, true)
+        self.detach(true)
+    }
+
+    /// Unmounts a directory whose requests nobody answers.
+    fn unmount_unserved(&self) {
+        // The error that led here says more.
+        let _ = self.detach(true);
+    }
+
+    fn detach(&self, lazy: bool) -> io::Result<()> {
+        if MountId::on(&self.directory)? != self.mount {
+            let what = "the volume is unmounted already, or another file system is mounted over it: unmount that first";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+        }
+        detach(&self.directory, lazy)
     }
 }
 

@@ -12,16 +12,17 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, UNIX_EPOCH};
 
-use harness::{CACHES, Mounted, threads};
+use harness::{CACHES, Mounted, UnmountOnDrop, simulated, threads};
 use rustix::fs::{
     FallocateFlags, RawDir, SeekFrom as FileSeek, XattrFlags, copy_file_range, fallocate, getxattr,
     removexattr, setxattr, statvfs,
 };
 use rustix::io::Errno;
+use rustix::mount::{MountFlags, UnmountFlags};
 use rustix::process::{Gid, Uid};
 use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 use uringfs::{FormatOptions, Volume};
-use uringfs_fuse::MountCache;
+use uringfs_fuse::{Mount, MountCache};
 
 fn names(directory: &Path) -> Vec<String> {
     let entries = fs::read_dir(directory).unwrap();
@@ -214,6 +215,55 @@ fn as_root_a_file_that_another_has_just_created_is_opened_with_all_checks() {
     assert_eq!(volume.read("/closed").unwrap(), b"content");
     drop((emptied, volume));
     mounted.unmount();
+}
+
+/// A tmpfs over a mounted volume, or in its place. It has one file.
+struct OtherMount<'d>(&'d Path);
+
+impl OtherMount<'_> {
+    fn new(directory: &Path) -> OtherMount<'_> {
+        rustix::mount::mount("other", directory, "tmpfs", MountFlags::empty(), None).unwrap();
+        let mount = OtherMount(directory);
+        File::create(directory.join("other")).unwrap();
+        mount
+    }
+
+    fn is_there(&self) -> bool {
+        self.0.join("other").exists()
+    }
+}
+
+impl Drop for OtherMount<'_> {
+    fn drop(&mut self) {
+        let _ = rustix::mount::unmount(self.0, UnmountFlags::DETACH);
+    }
+}
+
+#[test]
+fn as_root_no_other_mount_is_unmounted_for_a_volume() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (_, volume) = simulated();
+    let mount = Mount::new(volume, folder.path(), &threads(1)).unwrap();
+    let unmount = UnmountOnDrop(mount.unmounter());
+    let server = thread::spawn(|| mount.serve());
+    let file = File::create(folder.path().join("file")).unwrap();
+    // First over the volume, then in its place, while a program still has a file of that open.
+    let over = OtherMount::new(folder.path());
+    unmount.0.unmount().unwrap_err();
+    unmount.0.unmount_lazily().unwrap_err();
+    assert!(over.is_there());
+    drop(over);
+    unmount.0.unmount_lazily().unwrap();
+    let after = OtherMount::new(folder.path());
+    unmount.0.unmount_lazily().unwrap_err();
+    assert!(after.is_there());
+    drop(file);
+    server.join().unwrap().unwrap();
+    unmount.0.unmount_lazily().unwrap_err();
+    assert!(after.is_there());
 }
 
 #[test]

@@ -301,13 +301,14 @@ fn serve(arguments: &Arguments) -> Result<u8, Error> {
         in_directory(directory, error)
     })?;
     let _control = start_control(&volumes, None);
+    let shown = directory.clone();
     // Programs that use the mount keep it until they end.
     let watched = at_stop_signal(move || {
         notify(&[NotifyState::Stopping]);
         // A program that waits for a thaw would keep it.
         volumes.close();
         if let Err(error) = unmounter.unmount_lazily() {
-            print_error(&format!("mount: {error}"));
+            print_error(&in_directory(&shown, error).to_string());
         }
     });
     let detached = watched.and_then(|()| if arguments.detach { detach() } else { Ok(()) });

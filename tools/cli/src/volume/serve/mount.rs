@@ -60,7 +60,7 @@ impl ServedMount {
         let stop = {
             let (unmounter, directory) = (unmounter.clone(), directory.clone());
             let observer = mount.observer();
-            // Programs that use the mount keep it until they end. If another program has unmounted it, another mount may be there.
+            // Programs that use the mount keep it until they end. If another has unmounted it, there is nothing to do.
             move || {
                 if observer.statistics().is_some()
                     && let Err(error) = unmounter.unmount_lazily()

@@ -2,7 +2,7 @@
 
 use super::{command, refused, run, run_ok, volume};
 use crate::bench_run::devices::LoopDisk;
-use crate::root::{as_root, is_root};
+use crate::root::{SmallTmpfs, as_root, is_root};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -612,4 +612,33 @@ fn a_service_manager_is_told_when_the_mount_is_ready_and_when_it_stops() {
     assert_eq!(word().trim_end(), "STOPPING=1");
     assert!(server.wait().unwrap().success());
     assert_eq!(run_ok(folder.path(), ["cat", "v:/file"]), "content");
+}
+
+#[test]
+fn as_root_a_second_stop_signal_leaves_another_mount_alone() {
+    if !as_root() {
+        return;
+    }
+    let folder = volume();
+    let directory = folder.path().join("m");
+    fs::create_dir(&directory).unwrap();
+    let arguments = ["mount", "-f", "--log-format", "json", "v", "m"];
+    let mut server = command(folder.path(), arguments);
+    let mut server = server.stderr(Stdio::piped()).spawn().unwrap();
+    let stop = Pid::from_raw(server.id() as i32);
+    let mut log = BufReader::new(server.stderr.take().unwrap()).lines().map(Result::unwrap);
+    log.next().expect("it serves");
+    // A program still uses the volume when another file system is mounted in its place.
+    let file = fs::File::create(directory.join("file")).unwrap();
+    kill(stop, Signal::SIGTERM).unwrap();
+    while directory.join("file").exists() {}
+    fs::remove_dir(&directory).unwrap();
+    let other = SmallTmpfs::new(&directory, "1m");
+    fs::write(directory.join("other"), "").unwrap();
+    kill(stop, Signal::SIGTERM).unwrap();
+    assert!(log.any(|line| line.contains("m: the volume is unmounted already")));
+    assert!(directory.join("other").exists());
+    drop(file);
+    assert!(server.wait().unwrap().success());
+    drop(other);
 }
