@@ -29,7 +29,7 @@ fn uringfs(folder: &Path, arguments: &str) -> String {
 
 /// The text of short runs of an experiment.
 fn text(folder: &Path, arguments: &str) -> String {
-    uringfs(folder, &format!("bench experiment {arguments} --set runtime=5ms"))
+    uringfs(folder, &format!("bench experiment {arguments} --set runtime=20ms"))
 }
 
 /// The report on one experiment, of one pair of short runs.
