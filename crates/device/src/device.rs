@@ -161,8 +161,8 @@ impl Device {
         self.handle.core.flushes()
     }
 
-    /// What its opening has done that its user should know: that an image of RBD was taken from another client, and for how long
-    /// that one is shut out.
+    /// A notice to its user about its opening: that an image of RBD was taken from another client, and for how long
+    /// that client is shut out. `None` if there is nothing to tell.
     pub fn notice(&self) -> Option<&str> {
         self.handle.core.backend().notice()
     }

@@ -89,7 +89,7 @@ impl DeviceInner {
         self.size.now()
     }
 
-    /// The largest size that it has had. What lies between [`Self::size`] and this is lost: reads fail with EIO.
+    /// The largest size that it has had. Bytes between [`Self::size`] and this are lost: reads fail with EIO.
     #[inline]
     pub fn largest_size(&self) -> u64 {
         self.size.largest()

@@ -92,7 +92,7 @@ pub struct Request {
     /// Bytes done by earlier steps, since a transfer may take several. Once it has ended (`state`): the bytes of a
     /// `Short` request, the errno of a `Failed` or `Refused` one.
     done: u64,
-    /// Which device.
+    /// The device.
     pub device: DeviceIndex,
     /// The operation.
     pub op: Op,

@@ -16,7 +16,7 @@ const BLOCK: usize = 4096;
 const BLOCKS: usize = 16;
 const SIZE: usize = BLOCKS * BLOCK;
 
-/// What a run does, one request after another.
+/// A step of a run, which makes one request after another.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     /// Fills blocks with a byte: the first, their number, the byte.
@@ -47,7 +47,7 @@ const STEPS: [Step; 14] = [
 
 /// The states that blocks may have.
 struct Model {
-    /// What reads find while nothing is lost.
+    /// The content that reads find while nothing is lost.
     current: [u8; BLOCKS],
     /// All contents since the last flush that succeeded. The content of a discarded block is anything.
     possible: Vec<Vec<u8>>,

@@ -454,7 +454,7 @@ fn a_write_that_times_out_is_executed_by_a_new_client_before_it_ends() {
     // A renewal waits for the same daemon.
     let mut ended = turn_until(&mut tested, |_| cluster.blocklist().contains(&first));
     assert!(tested.device.oldest_request().is_some_and(|age| age >= Duration::from_secs(5)));
-    // What has not begun can be cancelled, what may have been executed cannot.
+    // A request that has not begun can be cancelled, one that may have been executed cannot.
     let late = tested.request(Op::Write, 0, buffer(4096, 0xdd), 33);
     tested.queue.push(late).unwrap();
     tested.queue.submit().unwrap();
@@ -642,7 +642,7 @@ fn requests_to_a_full_cluster_wait() {
     let is_full = || cluster.command(&["ceph", "osd", "dump"]).contains("exists,full,up");
     set_ratios(["0.00001", "0.00002", "0.00003"]);
     until(is_full, "the cluster is not full");
-    // What was under way when it became full may have been executed.
+    // A request that was under way when the cluster became full may have been executed.
     let request = tested.request(Op::Write, 0, buffer(4096, 2), 0);
     tested.queue.push(request).unwrap();
     let ended = turn_until(&mut tested, |tested| {

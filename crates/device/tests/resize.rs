@@ -79,7 +79,7 @@ fn a_simulated_device_has_the_size_that_it_is_given() {
     assert_eq!(run(&mut tested, Op::Write, MIB - 4096), Ok(4096));
     assert_eq!(device.core().check_size(), MIB);
     assert_eq!(run(&mut tested, Op::Read, MIB), Err(Errno::IO));
-    // What was cut off is gone, also after a power cut.
+    // Content that was cut off is gone, also after a power cut.
     sim.set_size(2 * MIB);
     assert_eq!(tested.read(MIB, 4096), [0; 4096]);
     let mut found = vec![1; 4096];

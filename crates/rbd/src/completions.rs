@@ -15,7 +15,7 @@ use crate::io::Memory;
 /// An operation that has ended.
 #[derive(Debug)]
 pub struct Completion<T> {
-    /// What the caller has given with it.
+    /// The value that the caller has given with it.
     pub context: T,
     /// Its memory.
     pub memory: Memory,

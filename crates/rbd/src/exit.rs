@@ -21,7 +21,7 @@ static INSTANCES: Instances = Instances::new();
 /// The process that has registered the handler.
 static PROCESS: AtomicU32 = AtomicU32::new(0);
 
-/// What the library has open.
+/// The client instances that are open, and the objects of the library that are being closed.
 struct Instances {
     state: Mutex<State>,
     closed: Condvar,
@@ -30,7 +30,7 @@ struct Instances {
 struct State {
     /// The client instances.
     open: usize,
-    /// What threads are closing.
+    /// The calls of [`close`] under way.
     closing: usize,
     process_ends: bool,
 }
@@ -51,8 +51,8 @@ pub(crate) fn note_closed() {
     INSTANCES.lock().open -= 1;
 }
 
-/// Registers the handler of the end once more. That which is registered last runs first: before the destructors of all that
-/// the library has made until now.
+/// Registers the handler of the end once more. The one that is registered last runs first: before the destructors of
+/// all that the library has made until now.
 pub(crate) fn guard() {
     static REGISTRATIONS: AtomicU32 = AtomicU32::new(0);
     PROCESS.store(process::id(), Ordering::Relaxed);
@@ -98,7 +98,8 @@ impl Instances {
         self.closed.notify_all();
     }
 
-    /// Waits for what is being closed, but not for ever; from now on nothing is closed. Whether nothing is open then.
+    /// Waits for what is being closed, but not for ever; from now on nothing is closed. Returns whether nothing is open
+    /// then.
     fn end(&self, patience: Duration) -> bool {
         let mut state = self.lock();
         state.process_ends = true;

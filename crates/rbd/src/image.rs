@@ -21,7 +21,7 @@ pub enum OpenMode {
     ReadWrite,
 }
 
-/// What an image is. Sizes in bytes.
+/// The properties of an image. Sizes in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ImageInfo {
     /// Its size.
@@ -129,7 +129,7 @@ impl Image {
         Ok(opened)
     }
 
-    /// What it is now.
+    /// Its properties now.
     ///
     /// # Errors
     /// The library's.

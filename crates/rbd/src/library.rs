@@ -24,7 +24,7 @@ pub(crate) type OnUpdate = unsafe extern "C" fn(*mut c_void);
 /// Called with what is done and what there is to do.
 pub(crate) type OnProgress = unsafe extern "C" fn(u64, u64, *mut c_void) -> c_int;
 
-/// What `rbd_stat` tells. The end is of older versions.
+/// The result of `rbd_stat`. Its last two fields are deprecated.
 #[repr(C)]
 #[derive(Default)]
 pub(crate) struct RawInfo {

@@ -14,7 +14,7 @@ pub(crate) struct SizeWatch {
     called: *mut Called,
 }
 
-/// What the library's call needs.
+/// The data that the library's call needs.
 struct Called {
     raw: RawImage,
     functions: &'static Functions,
@@ -89,7 +89,7 @@ pub(crate) unsafe fn enlarge(functions: &Functions, raw: RawImage, size: u64) ->
         .map(drop)
 }
 
-/// Called while an image is resized. To enlarge one takes no time.
+/// Called while an image is resized. Enlarging one takes no time.
 unsafe extern "C" fn on_progress(_done: u64, _total: u64, _argument: *mut c_void) -> c_int {
     0
 }

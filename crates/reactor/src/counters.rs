@@ -29,7 +29,7 @@ macro_rules! counters {
                 }
             }
 
-            /// What it counts, in a sentence.
+            /// A sentence that says what it counts.
             pub fn description(self) -> &'static str {
                 match self {
                     $(Counter::$variant => concat!($($description),+).trim_ascii_start(),)*

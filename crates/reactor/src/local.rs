@@ -7,7 +7,7 @@ use crate::event_loop::core::{Current, ReactorCore};
 use crate::tasks::join::{JoinHandle, joinable};
 
 /// A handle to a thread's reactor for the tasks that it runs: clone it into them. A [`Reactor`](crate::Reactor) has its
-/// methods, too. What is begun after the reactor was dropped does not end.
+/// methods, too. Operations that are begun after the reactor was dropped do not end.
 ///
 /// ```
 /// use std::os::unix::net::UnixStream;

@@ -314,9 +314,9 @@ impl Reactor {
         self.local.inner.reap(min, timeout, completed)
     }
 
-    /// As [`Self::reap`], but each completion is taken where the kernel has put it, when the iterator gets there. That saves
-    /// a copy of each. What is not taken stays for the next call. New operations may start during the iteration; their
-    /// completions come with the next call at the latest.
+    /// As [`Self::reap`], but each completion is taken where the kernel has put it, when the iterator gets there. That
+    /// saves a copy of each. Completions that are not taken stay for the next call. New operations may start during the
+    /// iteration; their completions come with the next call at the latest.
     ///
     /// ```
     /// # mod uringfs {

@@ -11,7 +11,7 @@ pub enum RequestKind {
     Read,
     /// Bytes of the client to the disk.
     Write,
-    /// What was written becomes durable.
+    /// Bytes that were written become durable.
     Flush,
     /// All others, such as discards.
     Other,

@@ -1,6 +1,6 @@
 //! Slots whose transfers stay in place from use to use, so that neither a transfer nor its memory moves. Each is the
-//! owner's while it is idle, and the ring's while it is in flight. What is equal for several transfers that are pushed
-//! at once, and the end of the queue, which the kernel reads, are loaded and stored once.
+//! owner's while it is idle, and the ring's while it is in flight. Values that are equal for several transfers that are
+//! pushed at once, and the end of the queue, which the kernel reads, are loaded and stored once.
 
 use std::cell::{Cell, UnsafeCell};
 use std::collections::VecDeque;

@@ -26,7 +26,7 @@ impl Queues {
     /// Puts an entry into the submission queue.
     ///
     /// # Safety
-    /// The queue has a free entry. What the entry names is valid until the kernel has completed it, or has read it.
+    /// The queue has a free entry. All that the entry names is valid until the kernel has completed it, or has read it.
     #[inline(always)]
     pub(crate) unsafe fn push(&mut self, entry: Entry) {
         match self {

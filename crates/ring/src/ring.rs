@@ -167,8 +167,8 @@ impl<T: Transfer> Ring<T> {
     }
 
     /// Free submission entries for several transfers of these slots to the file at `file`, each with one segment of
-    /// memory in the region of that of slot `first`, which is registered if it can be. What is equal for all of them
-    /// is looked up once.
+    /// memory in the region of that of slot `first`, which is registered if it can be. Values that are equal for all of
+    /// them are looked up once.
     /// `None` for memory that must not be written, without a file at that index, if another ring has some of the slots
     /// in flight, on a ring with wide entries, and in the child of a fork.
     #[inline(always)]
@@ -590,7 +590,7 @@ impl<T: Transfer> Ring<T> {
     }
 }
 
-/// What [`Ring::reap_one`] has taken out of the kernel's queue.
+/// The entry that [`Ring::reap_one`] has taken out of the kernel's queue.
 #[derive(Debug)]
 pub enum Reaped<'r, T> {
     /// A step of a transfer has completed, with this result.

@@ -1,5 +1,6 @@
-//! What a block device is asked by `ioctl`, where no safe Rust function exists: to discard a range (fallocate punches
-//! holes, which zeroes instead), its size (`lseek` takes the lock that a long zeroing holds), and to drop its page cache.
+//! Calls of `ioctl` for a block device, where no safe Rust function exists: they discard a range (fallocate punches
+//! holes, which zeroes instead), tell the size (`lseek` takes the lock that a long zeroing holds), and drop the page
+//! cache.
 
 #![allow(unsafe_code)]
 

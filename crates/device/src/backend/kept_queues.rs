@@ -65,7 +65,7 @@ impl<Q: Queue> KeptQueues<Q> {
                 }
                 next += 1;
             }
-            // What it does not take stays pushed.
+            // Requests that it does not take stay pushed.
             let _ = queue.submit();
             match queue.reap() {
                 Some(StepCompletion { request, result }) => {
@@ -98,6 +98,6 @@ fn wait(queue: &impl Queue) {
         Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() }
     });
     let watched = descriptor.map(|descriptor| PollFd::from_borrowed_fd(descriptor, PollFlags::IN));
-    // Whatever comes of it, the caller looks again.
+    // The caller looks again, also after an error.
     let _ = poll(watched.into_iter().collect::<Vec<_>>().as_mut_slice(), timeout.as_ref());
 }

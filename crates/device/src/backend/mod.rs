@@ -23,7 +23,7 @@ pub mod sim;
 pub mod in_use;
 // The format of a device, by its magic numbers.
 pub mod signature;
-// What an export or an image is called.
+// URIs of exports and images.
 pub(crate) mod remote;
 // Percent-encoding in URIs.
 mod percent;

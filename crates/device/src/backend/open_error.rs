@@ -79,7 +79,7 @@ pub(super) fn open_error(path: &Path, access: Access, errno: Errno) -> io::Error
     io::Error::new(io::Error::from(errno).kind(), text)
 }
 
-/// What to do about a missing permission. Modes and owners do not stop root from writing.
+/// Advice about a missing permission. Modes and owners do not stop root from writing.
 fn permission_advice(is_root_writing: bool) -> &'static str {
     match is_root_writing {
         true => "root, too, cannot write to an immutable file (see lsattr) or a read-only device",

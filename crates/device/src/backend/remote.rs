@@ -1,4 +1,4 @@
-//! What is not on this machine, and has a URI in place of a path.
+//! Devices that are not on this machine, and have a URI in place of a path.
 
 use std::fmt;
 use std::io;

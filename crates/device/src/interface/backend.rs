@@ -85,7 +85,7 @@ pub trait Backend: Send + Sync + 'static {
         Vec::new()
     }
 
-    /// What its opening has done that its user should know. `None` if there is nothing.
+    /// A notice to its user about its opening. `None` if there is nothing to tell.
     #[doc(hidden)]
     fn notice(&self) -> Option<&str> {
         None

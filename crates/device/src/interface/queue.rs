@@ -30,8 +30,8 @@ pub trait Queue {
     /// Starts all pushed requests.
     ///
     /// # Errors
-    /// The kernel's error when it accepts no requests at all. What it has not taken stays pushed, for the next
-    /// call. A single refused request completes with its own error instead.
+    /// The kernel's error when it accepts no requests at all. Requests that it has not taken stay pushed, for the
+    /// next call. A single refused request completes with its own error instead.
     fn submit(&mut self) -> Result<(), Errno>;
 
     /// A completed step, if there is one. Never waits.

@@ -26,7 +26,7 @@ pub const ALL_FLAGS: u16 = export_flags::HAS_FLAGS
     | export_flags::SEND_TRIM
     | export_flags::SEND_WRITE_ZEROES;
 
-/// What the handshake offers.
+/// The offer of the handshake.
 #[derive(Clone, Debug)]
 pub struct Offer {
     pub size: u64,
@@ -353,7 +353,7 @@ impl CachedDisk {
         *losses += 1;
     }
 
-    /// What a loss of the cache would leave.
+    /// The content that a loss of the cache would leave.
     pub fn stable(&self) -> Vec<u8> {
         self.content.lock().unwrap().stable.clone()
     }

@@ -1,5 +1,5 @@
-//! A batch: transfers that are pushed and completed several at once. What is equal for all of them is done once: the
-//! checks, the look-up of device, file and memory, the entry into the epoch, and the update of the queues' ends.
+//! A batch: transfers that are pushed and completed several at once. Work that is equal for all of them is done once:
+//! the checks, the look-up of device, file and memory, the entry into the epoch, and the update of the queues' ends.
 
 use std::fmt;
 use std::io;
@@ -226,7 +226,7 @@ impl RequestBatch {
         let RequestBatch { reactor, slots } = self;
         reactor.check_process()?;
         if reactor.attention.get() & DROPPED != 0 {
-            // Its queues are gone. What had ended before is there.
+            // Its queues are gone. Transfers that had ended before are there.
             slots.collect(&mut reactor.io.borrow_mut().in_flight);
             return if slots.untaken() < wanted { Err(Errno::SHUTDOWN) } else { Ok(()) };
         }
@@ -278,7 +278,7 @@ impl RequestBatch {
     }
 }
 
-/// What is equal for the requests of a batch.
+/// The fields that are equal for the requests of a batch.
 #[derive(Clone, Copy)]
 struct Renewal {
     device: DeviceIndex,

@@ -54,7 +54,7 @@ impl ReactorCore {
             }
         }
         let max = self.io.borrow().tokens_at_most();
-        // What was collected is all that there will be.
+        // There will be no completions beside those that were collected.
         let min = if is_fast { min } else { 0 };
         Ok(Completions { reactor: self, min, max, left: max, error: None })
     }

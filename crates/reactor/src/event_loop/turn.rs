@@ -1,4 +1,4 @@
-//! What the loop does between two waits; see `sleep` for these.
+//! The work of the loop between two waits; see `sleep` for the waits.
 //!
 //! - [`ReactorCore::run_rounds`] reads messages, fires timers, reaps completions, and polls the tasks that this made ready.
 //! - [`ReactorCore::foreign_turn`] also submits, until nothing is left to do before the foreign loop sleeps.

@@ -12,7 +12,7 @@ pub(crate) mod in_flight;
 pub(crate) mod attachment;
 // The choice of a device's queue.
 pub(crate) mod choose;
-// Which queue carries a device's requests.
+// The queue that carries a device's requests.
 pub(crate) mod route;
 // The io_uring instances of a reactor.
 pub(crate) mod rings;

@@ -34,7 +34,7 @@ use crate::sync::thread_number::number_of_thread;
 /// wait longer.
 const MAX_EPOCHS: u8 = 200;
 
-/// A point in time. What was retired then waits for the requests that were in flight then.
+/// A point in time. Memory or blocks that were retired then wait for the requests that were in flight then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Epoch(u64);
 
@@ -73,8 +73,8 @@ impl Domain {
         Domain { epoch, members: Mutex::new(Vec::new()), callers: Callers::new() }
     }
 
-    /// Starts a new epoch and returns the old one. What the caller removed from the maps before this call is unused when
-    /// [`Self::passed`] returns true for the returned epoch.
+    /// Starts a new epoch and returns the old one. Memory or blocks that the caller removed from the maps before this
+    /// call are unused when [`Self::passed`] returns true for the returned epoch.
     pub fn retire(&self) -> Epoch {
         let epoch = self.epoch.fetch_add(1, Ordering::SeqCst);
         barrier::heavy();
@@ -93,7 +93,8 @@ impl Domain {
         Epoch(of_reactors.unwrap_or(IDLE).min(self.callers.earliest()))
     }
 
-    /// What `epoch` still waits for: reactors, by the names of their threads, and threads that call the device themselves.
+    /// The holders that `epoch` still waits for: reactors, by the names of their threads, and threads that call the
+    /// device themselves.
     pub fn holders(&self, epoch: Epoch) -> Vec<String> {
         let mut holders: Vec<_> = self
             .members

@@ -180,7 +180,7 @@ pub(crate) enum Waiter {
     None,
 }
 
-/// What to wake when the cell gets its result, as its future requests.
+/// The target to wake when the cell gets its result, as its future requests.
 #[derive(Debug)]
 pub(crate) enum WakeTarget {
     /// The task of an operation, without a waker.

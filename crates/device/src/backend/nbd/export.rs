@@ -1,4 +1,4 @@
-//! What a server says of an export, and the geometry that follows from it.
+//! The properties that a server reports of an export, and the geometry that follows from them.
 
 use std::io::ErrorKind;
 
@@ -44,7 +44,7 @@ pub(super) struct BlockSizes {
 }
 
 impl Default for BlockSizes {
-    /// What holds if a server does not say.
+    /// The lengths that hold if a server names none.
     fn default() -> BlockSizes {
         BlockSizes { minimum: MIN_BLOCK, preferred: 4096, maximum: MAX_PAYLOAD }
     }

@@ -164,7 +164,7 @@ impl Handshake {
         }
     }
 
-    /// What `GO` asks for: the export, and its block sizes.
+    /// The data of `GO`: it names the export, and asks for its block sizes.
     fn go_data(&self) -> Vec<u8> {
         let name = self.name.as_bytes();
         let mut data = (name.len() as u32).to_be_bytes().to_vec();

@@ -63,7 +63,7 @@ pub(super) enum MessagePayload {
     Zeros,
 }
 
-/// What follows from a reply without an error.
+/// The step that follows a reply without an error.
 pub(super) enum Next {
     /// The next message of the job.
     Message(Job),

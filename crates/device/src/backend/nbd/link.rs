@@ -75,7 +75,7 @@ struct Outage {
     error: Errno,
 }
 
-/// What a queue does after a link has worked, when the link is not locked any more.
+/// The outcome of a link's work, which a queue handles when the link is not locked any more.
 #[derive(Default)]
 pub(super) struct Outcome {
     pub(super) ended: Vec<EndedJob>,
@@ -87,7 +87,7 @@ pub(super) struct Outcome {
     pub(super) system_calls: u64,
 }
 
-/// What a queue waits for: the socket of a connection, by number.
+/// The interest of a queue in the socket of a connection, by number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Interest {
     pub(super) generation: u64,
@@ -421,7 +421,8 @@ impl LinkState {
         }
     }
 
-    /// They wait for another socket, or not until it takes bytes, and this thread may stop to drive the link.
+    /// Wakes the queues that have jobs here. They may wait for another socket, or not until it takes bytes, and this
+    /// thread may stop driving the link.
     fn wake_holders(&self, outcome: &mut Outcome) {
         outcome.to_wake.extend(self.holders.iter().map(|(holder, _)| holder.clone()));
     }

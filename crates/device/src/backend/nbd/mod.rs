@@ -42,7 +42,7 @@ mod connection;
 mod job;
 // Completions that other threads have received.
 mod inbox;
-// What all connections share.
+// The state that all connections share.
 mod peer;
 // Feeds the parsers bytes of a server.
 mod fuzz;
@@ -52,7 +52,7 @@ mod target;
 mod replies;
 // The client's side of the handshake.
 mod handshake;
-// What a server says of an export.
+// The properties that a server reports of an export.
 mod export;
 // Why an export cannot be opened.
 mod refusal;

@@ -1,4 +1,4 @@
-//! What all connections of a device share: the server's addresses, the export, and whether writes were lost.
+//! The state that all connections of a device share: the server's addresses, the export, and whether writes were lost.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;

@@ -46,7 +46,7 @@ pub(super) struct NbdQueue {
 struct LinkUse {
     link: Arc<Link>,
     kind: UseKind,
-    /// What `epoll` reports of it.
+    /// The interest in it that `epoll` knows.
     registered: Cell<Option<Interest>>,
 }
 
@@ -141,7 +141,7 @@ impl NbdQueue {
         let mut covered = self.links.all();
         covered.retain(|link| link.lock().is_dirty());
         if covered.is_empty() {
-            // What other programs have written is not known.
+            // Writes of other programs are not known.
             covered.push(route.clone());
         }
         let flush = Flush::new(request, covered.len());

@@ -49,7 +49,7 @@ pub(super) struct Piece {
     pub(super) length: u32,
 }
 
-/// What a reply says.
+/// The content of a reply.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Event {
     /// These bytes are zeros.
@@ -336,7 +336,7 @@ mod tests {
         Requests([(1, read), (2, ExpectedReply::to_other())].into())
     }
 
-    /// What a client sees: the filled parts of the read, and the ends.
+    /// The client's view: the filled parts of the read, and the ends.
     type Seen = (Vec<(u32, u32)>, Vec<(u64, Result<(), Errno>)>);
 
     fn run(structured: bool, input: &[u8], step: usize) -> Result<Seen, Violation> {

@@ -55,7 +55,7 @@ impl Nvme {
         let Identified { namespace, geometry, permission, atomic_write } =
             opening.identify(&devices)?;
         let Devices { fd, block, block_node, claim, .. } = devices;
-        // What was written to the block device is to be read here.
+        // Bytes that were written to the block device are to be read here.
         block_ioctl::drop_page_cache(block.as_fd())
             .map_err(|errno| opening.at_block(&block_node, errno))?;
         let path = path.to_owned();

@@ -83,8 +83,8 @@ impl RbdAdmin {
         })
     }
 
-    /// Lets a client in again that is shut out, by its address as in [`Self::blocklist`]. Whatever that client has still under
-    /// way may then reach its images: its process must have ended. False if it is not shut out.
+    /// Lets a client in again that is shut out, by its address as in [`Self::blocklist`]. Requests that it still
+    /// has under way may then reach its images: its process must have ended. False if it is not shut out.
     ///
     /// # Errors
     /// As [`Self::blocklist`].

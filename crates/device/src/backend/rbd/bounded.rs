@@ -18,7 +18,7 @@ static ABANDONED: AtomicUsize = AtomicUsize::new(0);
 /// How much longer the thread is waited for than it waits for monitors, of whose silence it says more.
 const MARGIN: Duration = Duration::from_secs(2);
 
-/// Set by the first of both: the thread that has done its work, and the caller that abandons it.
+/// Set by the first of the two: the thread that has done its work, or the caller that abandons it.
 #[derive(Clone, Default)]
 pub(super) struct IsOver(Arc<AtomicBool>);
 
@@ -37,8 +37,8 @@ impl IsOver {
     }
 }
 
-/// What `work` returns. A thread does it, since some calls of the library wait for storage daemons for as long as these are away.
-/// After the target's timeout it is abandoned, and ends as soon as they answer.
+/// The result of `work`. A thread does it, since some calls of the library wait for storage daemons for as long as
+/// these are away. After the target's timeout it is abandoned, and ends as soon as they answer.
 pub(super) fn within_timeout<T: Send + 'static>(
     target: &RbdTarget,
     work: impl FnOnce(Library, &IsOver) -> io::Result<T> + Send + 'static,

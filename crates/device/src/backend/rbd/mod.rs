@@ -17,7 +17,7 @@ mod admin;
 mod renewal;
 // Opens an image.
 mod open;
-// What the queues of a device share.
+// The state that the queues of a device share.
 mod opened;
 // How soon renewals follow each other.
 mod renewals;
@@ -27,7 +27,7 @@ mod instance;
 mod waits;
 // The end of a process that was stopped for too long.
 mod lease;
-// What a process that has the lock says of itself.
+// The description that a process with the lock leaves of itself.
 mod owner;
 // Notices that another client has taken the image.
 mod owner_watch;

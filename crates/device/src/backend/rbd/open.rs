@@ -26,7 +26,7 @@ const MAX_TRANSFER: u64 = 32 << 20;
 /// The longest discard or zeroing.
 const MAX_CLEAR: u64 = 1 << 30;
 
-/// How long a client is shut out whose process has ended: for what of it may still be on its way.
+/// How long a client whose process has ended is shut out: its requests may still be on their way.
 const ENDED_LIFE: Duration = Duration::from_secs(60 * 60);
 
 /// How long a process that was killed may take to end before the image counts as in use.
@@ -35,7 +35,7 @@ const ENDING: Duration = Duration::from_secs(1);
 /// A client that is shut out for less than this must have a lease.
 const MIN_LIFE_WITHOUT_LEASE: Duration = Duration::from_secs(60 * 60);
 
-/// How much longer than its lease a client is shut out at least: for what is on its way when its process ends.
+/// How much longer than its lease a client is shut out at least: requests may be on their way when its process ends.
 const LEASE_MARGIN: Duration = Duration::from_secs(5);
 
 /// Opens an image. Changes no lock after the target's timeout.
@@ -46,7 +46,7 @@ pub(super) fn open(target: &RbdTarget, access: Access) -> io::Result<OpenedImage
     })
 }
 
-/// What a thread opens.
+/// An image that a thread opens.
 pub(super) struct Opening<'a> {
     pub(super) target: &'a RbdTarget,
     pub(super) access: Access,
@@ -70,7 +70,7 @@ impl Opening<'_> {
             self.require_lock_feature(&image)?;
             taken = self.fence(&image, &cluster)?;
             if taken.is_some() {
-                // What was read before may have changed until then.
+                // State that was read before may have changed until then.
                 drop(image);
                 image = self.target.open_image(&cluster, mode)?;
             }
@@ -102,8 +102,8 @@ impl Opening<'_> {
         }
     }
 
-    /// Shuts the client out that has the exclusive lock, if its process has ended or the image is to be taken from it. Returns
-    /// which one, in words.
+    /// Shuts out the client that has the exclusive lock, if its process has ended or the image is to be taken from it.
+    /// Returns which one, in words.
     fn fence(&self, image: &Image, cluster: &Cluster) -> io::Result<Option<String>> {
         let asking = |errno| match errno {
             Errno::BUSY => self.refuse(

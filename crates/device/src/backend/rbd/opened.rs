@@ -1,4 +1,4 @@
-//! [`OpenedImage`]: what the queues of a device share.
+//! [`OpenedImage`]: the state that the queues of a device share.
 
 use std::mem;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ pub(super) fn whole_blocks(size: u64) -> u64 {
     size - size % u64::from(BLOCK_SIZE)
 }
 
-/// What the queues of a device share.
+/// The state that the queues of a device share.
 pub(super) struct OpenedImage {
     pub(super) target: RbdTarget,
     pub(super) geometry: Geometry,

@@ -1,4 +1,5 @@
-//! What a process that has an image's lock says of itself, in the image's metadata, for the next one that wants it.
+//! The description that a process with an image's lock leaves of itself, in the image's metadata, for the next one that
+//! wants the lock.
 
 use std::fmt;
 use std::fs;
@@ -52,7 +53,7 @@ impl Owner {
         Ok(address)
     }
 
-    /// The client that has said so last, be it there or not. `None` if none has.
+    /// The client that has said so last, whether it is still there or not. `None` if none has.
     pub(super) fn announced(image: &Image) -> Result<Option<Owner>, Errno> {
         let said = match image.metadata(KEY) {
             Err(Errno::NOENT) => return Ok(None),
@@ -114,7 +115,7 @@ impl Process {
     }
 
     fn ends_within(&self, patience: Duration) -> bool {
-        // What is not known on this machine is as good as running.
+        // A process that is not known on this machine counts as running.
         if self.began.is_empty() || self.place.is_empty() || self.place != place() {
             return false;
         }

@@ -25,7 +25,7 @@ const MAX_PAUSE: Duration = Duration::from_secs(5);
 /// How long another client may have the lock before it counts as a writer.
 const FOREIGN_PATIENCE: Duration = Duration::from_secs(60);
 
-/// What is to become of a request that has failed.
+/// The fate of a request that has failed.
 pub(super) enum Fate {
     /// It has ended with this error.
     Ended(Errno),
@@ -33,7 +33,7 @@ pub(super) enum Fate {
     Again,
 }
 
-/// What is to become of a request that the instance of this generation has ended with this error.
+/// The fate of a request that the instance of this generation has ended with this error.
 #[cold]
 pub(super) fn fate(opened: &Arc<OpenedImage>, generation: u64, errno: Errno) -> Fate {
     if opened.geometry.read_only {
@@ -186,12 +186,12 @@ impl Renewal {
                         return Err(failed("taking its lock from the client before", errno));
                     }
                 }
-                // What was read before may have changed until then.
+                // State that was read before may have changed until then.
                 drop(image);
                 image = target.open_image(&cluster, OpenMode::ReadWrite)?;
             }
         }
-        // What is in a cache would be lost with this instance: see the parser of the target.
+        // Writes in a cache would be lost with this instance: see the parser of the target.
         has_cache(&target, &image)?;
         require_wanted()?;
         // Whether it has the lock after a failure is unknown.
@@ -211,7 +211,7 @@ impl Renewal {
         Ok(Owner::announced(image)?.is_some_and(|owner| self.own.contains(&owner.address)))
     }
 
-    /// Puts the clients before on the blocklist. If others have done so, they have taken the image.
+    /// Puts the earlier clients on the blocklist. If others have done so, they have taken the image.
     fn shut_out(&mut self, cluster: &Cluster) -> Result<(), Failure> {
         let failed = |errno| self.target.failed("shutting out the client before", errno);
         // A client that may not see the list may add to it nevertheless.
@@ -228,7 +228,7 @@ impl Renewal {
                 // By an attempt before; or whether it is there is unknown after a failure.
                 _ => {}
             }
-            // What follows comes with a map that has the entry.
+            // Requests that follow come with a map that has the entry.
             match is_listed(address) {
                 true => cluster.wait_for_latest_map(),
                 false => cluster.blocklist(address, DEFAULT_LIFE),

@@ -12,7 +12,7 @@ use uringfs_rbd::ImageName;
 
 use super::super::percent::{decode, decode_text, encode};
 
-/// What the names of images begin with.
+/// The beginning of the names of images.
 const SCHEME: &str = "rbd:";
 
 /// The time within which a cluster must answer when an image is opened.
@@ -24,7 +24,7 @@ const TIMEOUTS_S: RangeInclusive<u64> = 1..=24 * 60 * 60;
 /// Leases, in seconds.
 const LEASES_S: RangeInclusive<u64> = 5..=60 * 60;
 
-/// How long a client is shut out from which an image is taken.
+/// How long a client from which an image is taken is shut out.
 pub(super) const DEFAULT_LIFE: Duration = Duration::from_secs(10 * YEAR_S);
 const MIN_LIFE: Duration = Duration::from_secs(20);
 /// The times of the cluster end in 2106.

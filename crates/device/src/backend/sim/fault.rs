@@ -35,7 +35,7 @@ pub enum Fault {
     Resized(u64),
 }
 
-/// Which of the requests that match a rule get its fault.
+/// The requests that get the fault of a rule, among those that match it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum When {
     /// The `n`-th from now, counted from 1, once.
@@ -55,7 +55,7 @@ pub struct Rule {
     pub op: Option<Op>,
     /// Only requests that touch this range of addresses, as start and end; `None` for all.
     pub range: Option<(u64, u64)>,
-    /// Which of the matching requests.
+    /// The requests that get the fault, among those that match.
     pub when: When,
     /// The fault.
     pub fault: Fault,

@@ -126,7 +126,7 @@ impl SimState {
         self.record_stable(Action::Write { address, bytes: byte.as_slice().into() });
     }
 
-    /// Changes the size. What is cut off is lost at once, and reads as zeros if the device grows again.
+    /// Changes the size. Bytes that are cut off are lost at once, and read as zeros if the device grows again.
     pub(super) fn set_size(&mut self, bytes: u64) {
         if bytes < self.size {
             let (address, length) = (bytes, self.size - bytes);
