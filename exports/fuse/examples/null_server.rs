@@ -65,7 +65,7 @@ fn main() -> io::Result<()> {
     Mount::new(volume, directory, &options)?.serve()
 }
 
-/// What the control socket takes from the operations on open files.
+/// The name that the control socket takes from the operations on open files.
 mod files {
     pub(crate) const CAPABILITY: &[u8] = b"security.capability";
 }

@@ -88,7 +88,7 @@ pub(crate) mod command {
     pub(crate) const COMMIT_AND_FETCH: u32 = 2;
 }
 
-/// What a server tells the kernel without a request: in place of the error of a reply to request 0.
+/// Messages of a server to the kernel without a request: the code is in place of the error of a reply to request 0.
 pub(crate) mod notification {
     pub(crate) const INVALIDATE_INODE: i32 = 2;
     pub(crate) const INVALIDATE_ENTRY: i32 = 3;
@@ -152,7 +152,7 @@ messages! {
     ExtensionHeader { size: u32, kind: u32 } = 8;
     /// A label, before its attribute's name, a zero, and the attribute's value.
     LabelHeader { size: u32, padding: u32 } = 8;
-    /// What an entry has beside its payload.
+    /// The part of an entry beside its payload.
     RingHeader {
         /// The request's [`InHeader`], the reply's [`OutHeader`].
         in_out: [u64; 16],

@@ -5,7 +5,7 @@ use std::task::{Poll, Waker};
 
 use parking_lot::Mutex;
 
-/// What the threads of a mount and the kernel agree on: whether requests come over io_uring.
+/// The agreement of a mount's threads and the kernel: whether requests come over io_uring.
 pub(crate) struct Agreement(Mutex<AgreementState>);
 
 struct AgreementState {
@@ -42,7 +42,7 @@ impl Agreement {
         state.wake();
     }
 
-    /// What they have agreed on, once that is known.
+    /// Their agreement, once it is known.
     pub(crate) async fn agreed(&self) -> bool {
         self.wait(|state| state.agreed).await
     }

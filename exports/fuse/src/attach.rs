@@ -31,11 +31,11 @@ const HELPER: &str = "fusermount3";
 /// The environment variable in which it finds its socket.
 const HELPER_SOCKET: &str = "_FUSE_COMMFD";
 
-/// What is mounted, where, and how.
+/// A volume to mount, its directory, and the options of the mount.
 pub(crate) struct Attachment<'a> {
     /// The first column of `/proc/mounts`.
     pub(crate) source: &'a OsStr,
-    /// What the volume is on.
+    /// The device that the volume is on.
     pub(crate) device: &'a Device,
     pub(crate) directory: &'a Path,
     pub(crate) read_only: bool,

@@ -18,7 +18,7 @@ impl Changes {
     }
 }
 
-/// What a sync makes durable.
+/// The changes that a sync makes durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SyncScope {
     /// The data of the file, as `fdatasync(2)`.
@@ -27,8 +27,8 @@ pub(crate) enum SyncScope {
     Everything,
 }
 
-/// What an open file's syncs have made durable: all that the first changes have done to the file, or to everything. Each mark is
-/// the number of these changes and 1, or 0 before the first sync.
+/// The first changes of a mount, whose effects an open file's syncs have made durable: those on the file's data, or on
+/// everything. Each mark is the number of these changes plus 1, or 0 before the first sync.
 #[derive(Default)]
 pub(crate) struct SyncMarks {
     data: AtomicU64,

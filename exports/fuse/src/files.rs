@@ -287,7 +287,7 @@ impl Session {
             match copied.await {
                 Ok(0) => break,
                 Ok(bytes) => done += bytes as u64,
-                // What has been copied counts.
+                // The bytes that have been copied count.
                 Err(_) if done > 0 => break,
                 Err(errno) => return Err(errno),
             }

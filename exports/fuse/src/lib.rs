@@ -61,7 +61,7 @@ mod closed;
 // The files that the kernel knows, and those that it has open.
 mod tables;
 
-// Which syncs have nothing to do.
+// Tells which syncs have nothing to do.
 mod changes;
 
 // Replies: the structures that the kernel expects.

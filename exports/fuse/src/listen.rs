@@ -1,9 +1,9 @@
 //! How the threads of a mount wait for requests.
 //!
-//! All of their descriptors have one queue. To be woken for a request takes longer than to answer most. So one thread waits
-//! for the queue, and the others are away: a thread that finds the queue never empty for some time calls one of them, which
-//! leaves when it finds nothing more to do. A thread that has answered all of its requests spins before it leaves or sleeps,
-//! if its last request came within the time of a spin.
+//! All of their descriptors have one queue. Waking a thread for a request takes longer than answering most. So one
+//! thread waits for the queue, and the others are away: a thread that finds the queue never empty for some time calls
+//! one of them, which leaves when it finds nothing more to do. A thread that has answered all of its requests spins
+//! before it leaves or sleeps, if its last request came within the time of a spin.
 
 use std::future::poll_fn;
 use std::os::fd::OwnedFd;
@@ -27,7 +27,7 @@ const SPIN: Duration = Duration::from_micros(50);
 /// spend more time on waking each other.
 const BUSY: Duration = Duration::from_micros(300);
 
-/// Which threads of a mount wait for requests.
+/// The threads of a mount that wait for requests, and those that are away.
 pub(crate) struct Listeners {
     state: Mutex<ListenersState>,
     is_any_away: AtomicBool,

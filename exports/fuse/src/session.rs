@@ -34,7 +34,7 @@ pub enum MountCache {
     Kernel,
     /// In the page cache of the volume. Each read and write is a request to the server.
     Volume,
-    /// Nowhere: each read and write goes to the device. What programs map is cached by the kernel all the same.
+    /// Nowhere: each read and write goes to the device. The kernel still caches the bytes that programs map.
     None,
 }
 
@@ -121,7 +121,7 @@ impl Session {
         self.commits.run(|is_changed| {
             let Ok(volume) = self.volume() else { return false };
             if is_changed || volume.unlinked_files() == UnlinkedFiles::Closed {
-                // What a sync cannot write, an fsync of the file reports.
+                // An fsync of the file reports the error if a sync cannot write its data.
                 let _ = volume.sync();
             }
             volume.unlinked_files() != UnlinkedFiles::None
@@ -159,7 +159,7 @@ impl Session {
     }
 }
 
-/// What a [`Session`] is made with.
+/// The options that a [`Session`] is made with.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SessionOptions {
     pub(crate) cache: MountCache,
@@ -181,7 +181,7 @@ pub(crate) struct Task {
     pub(crate) carrier: Carrier,
 }
 
-/// What takes the reply to a request.
+/// The channel or entry that takes the reply to a request.
 pub(crate) enum Carrier {
     /// A descriptor, to which it is written.
     Channel(
@@ -212,7 +212,7 @@ impl Task {
     }
 }
 
-/// What a reply says of an error.
+/// The number of an error in a reply.
 pub(crate) fn errno(error: uringfs::Error) -> Errno {
     error.errno()
 }

@@ -21,7 +21,7 @@ pub(crate) const MIN_ENTRIES: usize = 1024;
 /// The most names of a listing that the kernel keeps.
 const MAX_KEPT_NAMES: usize = 128;
 
-/// What the kernel may do with the listing of a directory.
+/// The use that the kernel may make of the listing of a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ListingCache {
     /// Lists from what it has kept, and keeps what it lists.
@@ -57,7 +57,7 @@ struct KeptListing {
     positions: DirectoryPositions,
     /// The last listing had too many names, or a damaged one.
     is_excluded: bool,
-    /// What the kernel has kept is wrong.
+    /// The listing that the kernel has kept is wrong.
     is_stale: bool,
 }
 
@@ -225,7 +225,7 @@ pub(crate) struct DirectoryReader {
     pub(crate) failed: Option<Errno>,
 }
 
-/// What the kernel has open.
+/// The files and directories that the kernel has open.
 #[derive(Default)]
 pub(crate) struct Handles {
     state: Mutex<HandleState>,
@@ -238,7 +238,7 @@ struct HandleState {
     /// The inodes that may be changed through mappings, and how many open files of each allow it.
     mapped: HashMap<u64, usize>,
     directories: HashMap<u64, OpenDirectory>,
-    /// What is opened from then on is closed at once.
+    /// Files and directories that are opened from then on are closed at once.
     is_closed: bool,
 }
 

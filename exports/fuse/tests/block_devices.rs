@@ -126,7 +126,7 @@ fn as_root_syncfs_of_a_block_device_makes_everything_durable() {
     fs::create_dir(mounted.path("dir")).unwrap();
     fs::write(mounted.path("dir/file"), "content").unwrap();
     let content = |copy: &Path| {
-        // What the device has is what a power cut leaves, and a kill of the server.
+        // A power cut, or a kill of the server, leaves what the device has.
         fs::write(copy, fs::read(&disk.path).unwrap()).unwrap();
         Volume::open(copy).unwrap().read("/dir/file").ok()
     };

@@ -281,7 +281,7 @@ fn a_request_that_waits_for_the_catalog_blocks_no_other() {
 const SLOTS: usize = 4;
 const LINE: usize = 32;
 
-/// What the workload has begun, and what it knows to be durable.
+/// The versions and lines that the workload has begun, and those that it knows to be durable.
 #[derive(Default)]
 struct Progress {
     begun: [AtomicU64; SLOTS],

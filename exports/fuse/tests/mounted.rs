@@ -329,7 +329,7 @@ fn the_space_of_a_removed_file_is_free_some_time_after_its_last_close() {
     file.sync_all().unwrap();
     let full = volume.statistics();
     fs::remove_file(&path).unwrap();
-    // What the removal has asked for is committed. Then come many intervals in which requests change nothing.
+    // The commit that the removal has asked for is made. Then come many intervals in which requests change nothing.
     while volume.statistics().commits == full.commits {
         thread::yield_now();
     }

@@ -1,5 +1,5 @@
-//! What the kernel caches, the server does not: a file that is read twice takes its size in memory once. This test measures
-//! its own memory, so that it is alone in its program.
+//! The server does not cache what the kernel caches: a file that is read twice takes its size in memory once. This test
+//! measures its own memory, so it is alone in its program.
 
 mod harness;
 

@@ -182,7 +182,7 @@ impl Channel {
     }
 }
 
-/// What remains of buffers without their first `sent` bytes.
+/// The rest of buffers, without their first `sent` bytes.
 fn without_first(mut buffers: Vec<Buffer>, mut sent: usize) -> Vec<Buffer> {
     let mut whole = 0;
     for buffer in &mut buffers {

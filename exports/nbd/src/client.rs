@@ -1,4 +1,4 @@
-//! [`Client`]: what the log has of a connection, as events of `tracing`, one for each step of its life. Nothing is logged for a
+//! [`Client`]: the log's events of a connection, by `tracing`, one for each step of its life. Nothing is logged for a
 //! request.
 
 use std::net::SocketAddr;

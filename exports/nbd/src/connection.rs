@@ -30,16 +30,16 @@ use crate::tls::Tls;
 
 /// How long a handshake may take.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
-/// The most requests of a connection under way, and of bytes of their data.
+/// The most requests of a connection under way, and the most bytes of their data.
 const MAX_REQUESTS: usize = 256;
 const MAX_BYTES: usize = 64 << 20;
-/// Requests of so many bytes in all each connection has, whatever the others hold. What it has besides, and a request that is
-/// longer, comes out of what the thread's connections share.
+/// Each connection may have requests of so many bytes in all, however many the others hold. The bytes of its further
+/// requests, and of a longer request, count against a budget that the thread's connections share.
 const RESERVED_BYTES: usize = 256 << 10;
 /// Requests that are started before others get a turn.
 const BATCH: usize = 32;
 
-/// What a thread's connections share.
+/// The state that a thread's connections share.
 pub(crate) struct Shared {
     pub(crate) reactor: LocalReactor,
     pub(crate) exports: Exports,
@@ -151,7 +151,7 @@ async fn shake_hands(
         output.clear();
         match (next, &tls) {
             (Next::Begin(agreement), _) => return Ok(Some(agreement)),
-            // What follows in plain text may be anybody's.
+            // Bytes that follow in plain text may be anybody's.
             (Next::StartTls, Some(tls)) if inbox.bytes().is_empty() => {
                 channel.start_tls(tls, deadline).await?;
             }

@@ -35,7 +35,7 @@ impl Export {
         Export { name: name.into(), description: String::new(), file, read_only }
     }
 
-    /// What the export is, for people: lists of exports show it.
+    /// A description of the export, for people: lists of exports show it.
     pub fn description(mut self, description: impl Into<String>) -> Export {
         self.description = description.into();
         self
@@ -99,7 +99,7 @@ impl ServedExport {
         self.size()
     }
 
-    /// What clients learn of it: [`export_flags`].
+    /// Its [`export_flags`], which clients learn.
     pub(crate) fn flags(&self, structured: bool) -> u16 {
         let geometry = self.export.file.geometry();
         let mut flags = export_flags::HAS_FLAGS
@@ -167,7 +167,7 @@ impl ServedExport {
 pub(crate) struct ConnectedGuard {
     export: Arc<ServedExport>,
     number: u64,
-    /// What its thread counts.
+    /// The counts of its requests, which its thread writes.
     pub(crate) counters: Arc<RequestCounters>,
 }
 

@@ -1,4 +1,4 @@
-//! What client and server agree on before the first request: the fixed newstyle handshake. Does no I/O.
+//! The agreement of client and server before the first request: the fixed newstyle handshake. Does no I/O.
 
 use std::str;
 use std::sync::Arc;
@@ -60,7 +60,7 @@ pub(crate) struct Agreement {
     pub(crate) block_status: bool,
 }
 
-/// What comes next.
+/// The next step.
 pub(crate) enum Next {
     /// More bytes of the client.
     Receive,
@@ -165,7 +165,7 @@ impl Handshake {
         match option {
             OptionCode::STARTTLS if self.tls == TlsState::Required && data.is_empty() => {
                 reply.acknowledge();
-                // What was agreed on in plain text does not count.
+                // Options that were agreed on in plain text do not count.
                 (self.tls, self.structured, self.allocation_of) = (TlsState::Started, false, None);
                 return Ok(Some(Next::StartTls));
             }

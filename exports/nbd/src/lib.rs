@@ -37,7 +37,7 @@ mod worker;
 // A connection: handshake, then requests.
 mod connection;
 
-// What the log has of a connection.
+// The log's events of a connection.
 mod client;
 
 // Replies on their way to the client.
@@ -64,7 +64,7 @@ mod request;
 // Requests on a file.
 mod operations;
 
-// What client and server agree on before the first request.
+// The agreement of client and server before the first request.
 mod handshake;
 
 // The served files, by name.

@@ -18,7 +18,7 @@ pub(crate) struct Received {
     pub(crate) length: u32,
 }
 
-/// What an export allows.
+/// The limits of an export.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     /// The size of the export in bytes.
@@ -29,7 +29,7 @@ pub(crate) struct Limits {
     pub(crate) block_status: bool,
 }
 
-/// What is done with a range of the export.
+/// The operation on a range of the export.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Operation {
     Read,
@@ -62,7 +62,7 @@ impl Received {
         }
     }
 
-    /// As what it is counted.
+    /// The kind as which it counts.
     pub(crate) fn kind(&self) -> RequestKind {
         match self.command {
             Command::READ => RequestKind::Read,

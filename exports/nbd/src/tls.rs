@@ -172,7 +172,7 @@ impl Session {
         self.connection.writer().write_all(bytes).map_err(|_| Errno::PROTO)
     }
 
-    /// What is to be sent: encrypted bytes, and those of the handshake.
+    /// The bytes to send: encrypted ones, and those of the handshake.
     pub(crate) fn take_output(&mut self) -> Vec<Buffer> {
         let mut output = Vec::new();
         while self.connection.wants_write() {

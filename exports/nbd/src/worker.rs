@@ -25,7 +25,7 @@ use crate::exports::Exports;
 use crate::memory::{Budget, Memory};
 use crate::tls::Tls;
 
-/// The most requests of a thread under way, which its reactor has room for, and of bytes of their data.
+/// The most requests of a thread under way, for which its reactor has room, and the most bytes of their data.
 const MAX_REQUESTS: usize = 1000;
 const MAX_BYTES: usize = 256 << 20;
 /// A client that moves nothing for one to two such times, in the middle of a request or of a reply, loses its connection.
@@ -93,7 +93,7 @@ pub(crate) struct Workers {
 /// A socket on which connections arrive.
 pub(crate) struct Listener {
     pub(crate) socket: Arc<OwnedFd>,
-    /// What its clients have to use.
+    /// The TLS that its clients have to use. `None`: they use none.
     pub(crate) tls: Option<Tls>,
 }
 

@@ -1,4 +1,4 @@
-//! What is acknowledged as durable survives a power cut.
+//! Data that is acknowledged as durable survives a power cut.
 
 mod harness;
 

@@ -19,7 +19,7 @@ use uringfs_nbd_protocol::transmission::{
 };
 use zerocopy::{FromBytes, IntoBytes};
 
-/// What the server sends until it closes the connection.
+/// The bytes that the server sends until it closes the connection.
 fn rest(mut stream: UnixStream) -> Vec<u8> {
     let mut bytes = Vec::new();
     match stream.read_to_end(&mut bytes) {
@@ -464,7 +464,7 @@ fn the_replies_to_many_options_come_whole() {
     assert_eq!((acknowledged, listed), (OPTIONS + 1, 21 * OPTIONS));
 }
 
-/// What arrives after its end is not served, however fast it comes.
+/// Requests that arrive after the removal of their export are not served, however fast they come.
 #[test]
 fn an_export_is_removed_from_a_client_that_never_stops() {
     let exports = Exports::new();

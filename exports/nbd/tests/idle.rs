@@ -1,4 +1,5 @@
-//! What connections cost that do nothing, and those that have ended. These tests look at the whole process, and take turns.
+//! The cost of connections that do nothing, and of those that have ended. These tests look at the whole process, and
+//! take turns.
 
 mod harness;
 

@@ -1,4 +1,4 @@
-//! What the log says of the end of a connection.
+//! The log's lines about the end of a connection.
 
 mod harness;
 

@@ -61,12 +61,12 @@ impl Drop for Descriptors {
     }
 }
 
-/// Which side copies the data between a request and an entry.
+/// The side that copies the data between a request and an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CopiedBy {
     /// The server, by `pread` and `pwrite` of the channel.
     Server,
-    /// The kernel: those of a write before the entry has the request, those of a read at its end.
+    /// The kernel: the data of a write before the entry has the request, the data of a read at its end.
     Kernel,
 }
 

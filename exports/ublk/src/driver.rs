@@ -1,5 +1,4 @@
-//! What a server asks of the ublk driver besides requests: [`Driver`], which `/dev/ublk-control` is, and a fake in
-//! tests.
+//! [`Driver`]: the ublk driver as a server uses it besides requests. `/dev/ublk-control` is one, and a fake in tests.
 
 use std::io;
 
@@ -14,7 +13,7 @@ pub(crate) struct ControlRequest<'m> {
     pub(crate) data: u64,
     /// The driver checks the permissions of `/dev/ublkcN`, whose path it gets.
     pub(crate) has_path: bool,
-    /// What the driver reads, and overwrites.
+    /// The bytes that the driver reads, and overwrites.
     pub(crate) memory: &'m mut [u8],
 }
 

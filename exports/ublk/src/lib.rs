@@ -45,7 +45,7 @@ mod driver;
 // Requests on the file.
 mod operations;
 
-// What a request is.
+// A request, from its descriptor.
 mod request;
 
 // Entries and their requests, between the kernel and this process.

@@ -22,7 +22,7 @@ const MAX_NODE_PAUSES: u64 = 5_000 / PAUSE_MS;
 /// The processors that [`queue_processors`] has room for.
 const MAX_PROCESSORS: usize = 1024;
 
-/// What a disk wants of its device.
+/// The properties that a disk wants of its device.
 #[derive(Clone, Debug)]
 pub(crate) struct Wanted {
     pub(crate) name: Option<String>,
@@ -44,7 +44,7 @@ pub(crate) struct Attached<C> {
 }
 
 impl<C> Attached<C> {
-    /// What its requests may do.
+    /// The bounds of its requests.
     pub(crate) fn bounds(&self) -> Bounds {
         let basic = self.parameters.basic;
         Bounds {
@@ -219,14 +219,15 @@ fn find<D: Driver>(driver: &mut D, wanted: &Wanted) -> io::Result<Option<DeviceI
     for device in driver.devices()? {
         match info(driver, device) {
             Ok(info) if info.server_flags == mark(name) => return Ok(Some(info)),
-            // It is another's, another user's, or gone.
+            // It is another disk's, another user's, or gone.
             _ => {}
         }
     }
     Ok(None)
 }
 
-/// What marks the devices of a name. The kernel keeps 64 bits: this is FNV-1a, which no other program has as its flags.
+/// The mark of the devices of a name. The kernel keeps 64 bits: this is FNV-1a, which no other program has as its
+/// flags.
 fn mark(name: &str) -> u64 {
     let bytes = "uringfs-ublk:".bytes().chain(name.bytes());
     bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {

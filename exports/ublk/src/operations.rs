@@ -1,4 +1,4 @@
-//! What a request does with the file.
+//! The work of a request on the file.
 
 use uringfs::file::{UncommittedChange, UncommittedChanges};
 use uringfs::{Errno, File};
@@ -158,7 +158,7 @@ mod tests {
             self.channel.write_all(data).unwrap();
         }
 
-        /// What the request has read.
+        /// The data that the request has read.
         fn data(&mut self, length: usize) -> Vec<u8> {
             self.channel.seek(SeekFrom::Start(data_position(0, 5))).unwrap();
             let mut data = vec![0; length];

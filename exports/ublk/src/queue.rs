@@ -12,7 +12,7 @@ use crate::channel::{CopiedBy, Descriptors, Entry};
 use crate::operations::ServedFile;
 use crate::request::{Bounds, Request, kind};
 
-/// What a queue serves, and by which channel.
+/// The file that a queue serves, and its channel.
 #[derive(Debug)]
 pub(crate) struct Queue {
     pub(crate) number: u16,

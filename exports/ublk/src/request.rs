@@ -5,7 +5,7 @@ use uringfs::reactor::RequestKind;
 
 use crate::abi::{IoDescriptor, SECTOR_BYTES, flag, operation};
 
-/// What is to be done with a range of the file, in bytes.
+/// An operation on a range of the file, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Request {
     pub(crate) operation: Operation,
@@ -28,7 +28,7 @@ pub(crate) enum Operation {
     },
 }
 
-/// What a disk lets its requests do.
+/// The bounds that a disk sets to its requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Bounds {
     /// In bytes.
@@ -71,7 +71,7 @@ impl Request {
     }
 }
 
-/// What a request counts as, also if it is refused.
+/// The kind as which a request counts, also if it is refused.
 pub(crate) fn kind(descriptor: IoDescriptor) -> RequestKind {
     match descriptor.operation & operation::MASK {
         operation::READ => RequestKind::Read,

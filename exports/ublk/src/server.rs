@@ -98,14 +98,14 @@ pub enum DeviceUse {
     InUse,
 }
 
-/// What the device keeps until it is removed.
+/// The parts that a device keeps until it is removed.
 struct ServedDevice {
     info: DeviceInfo,
     channel: Arc<OwnedFd>,
     workers: Vec<Worker>,
 }
 
-/// What the handle and the queues ask of the thread that waits.
+/// Messages of the handle and the queues to the thread that waits.
 #[derive(Debug, Default)]
 struct Control {
     state: Mutex<ControlState>,

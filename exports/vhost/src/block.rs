@@ -24,7 +24,7 @@ pub(crate) struct BlockRequest {
     pub(crate) action: Action,
 }
 
-/// What a request is for.
+/// The purpose of a request.
 #[derive(Debug)]
 pub(crate) enum Action {
     Read(Transfer),

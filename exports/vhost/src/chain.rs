@@ -19,9 +19,9 @@ pub(crate) struct Chain {
     pub(crate) id: u16,
     /// Descriptors of the ring that it takes.
     pub(crate) descriptors: u16,
-    /// What the device reads.
+    /// The segments that the device reads.
     pub(crate) readable: Vec<Segment>,
-    /// What the device writes.
+    /// The segments that the device writes.
     pub(crate) writable: Vec<Segment>,
 }
 

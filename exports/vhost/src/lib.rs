@@ -26,7 +26,7 @@
 // The public face: bind, serve, stop.
 mod server;
 
-// What a front end has agreed and set up.
+// The state that a front end has agreed on and set up.
 mod session;
 
 // The thread of a queue.

@@ -122,7 +122,7 @@ impl Slot {
     }
 }
 
-/// What SIGBUS did before.
+/// The action of SIGBUS before.
 static EARLIER: OnceLock<libc::sigaction> = OnceLock::new();
 
 fn install_handler() {

@@ -135,7 +135,7 @@ impl Request {
     }
 }
 
-/// What is left of a message.
+/// The rest of a message.
 struct Parts<'p> {
     payload: &'p [u8],
     descriptors: Vec<OwnedFd>,

@@ -34,12 +34,12 @@ use crate::ring::Ring;
 /// How long a thread looks for the next request before it sleeps.
 const SPIN: Duration = Duration::from_micros(50);
 
-/// What a queue needs to run.
+/// All that a queue needs to run.
 #[derive(Debug)]
 pub(crate) struct QueueStart {
     pub(crate) ring: Ring,
     pub(crate) memory: Arc<GuestMemory>,
-    /// What [`GuestMemory::share`] has returned.
+    /// The result of [`GuestMemory::share`].
     pub(crate) shared: Arc<[SharedMemory]>,
     /// The driver notifies the device.
     pub(crate) kick: Arc<OwnedFd>,
@@ -111,7 +111,7 @@ struct InFlight {
     uncommitted: Option<UncommittedChange>,
 }
 
-/// What follows when the operation of a request has succeeded.
+/// The work that follows when the operation of a request has succeeded.
 enum Next {
     Nothing,
     Sync,

@@ -62,7 +62,7 @@ pub struct ServerHandle {
     control: Arc<Control>,
 }
 
-/// What the handle asks of the serving thread.
+/// The wishes of the handle to the serving thread.
 #[derive(Debug, Default)]
 struct Control {
     state: Mutex<ControlState>,
@@ -97,7 +97,7 @@ impl VhostServer {
     /// socket without a listener is replaced.
     ///
     /// # Errors
-    /// AddrInUse if a server listens there, or if it is something else than a socket; those of `bind(2)`.
+    /// AddrInUse if a server listens there, or if something other than a socket is there; those of `bind(2)`.
     pub fn bind(path: impl AsRef<Path>, mode: u32, disk: Disk) -> io::Result<VhostServer> {
         let path = path.as_ref();
         remove_stale(path)?;
@@ -267,7 +267,7 @@ impl Control {
 /// Serves a front end until it goes away.
 ///
 /// # Errors
-/// What it has done wrong, or the error of its socket.
+/// Its violation of the protocol, or the error of its socket.
 async fn serve_session(
     session: &mut Session<'_>,
     connection: &Connection<'_>,

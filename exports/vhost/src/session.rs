@@ -39,7 +39,7 @@ pub(crate) struct Session<'w> {
     channel: Option<OwnedFd>,
 }
 
-/// What all rings use.
+/// The setup that all rings use.
 #[derive(Clone, Debug, Default)]
 struct CommonSetup {
     features: u64,
@@ -54,7 +54,7 @@ struct QueueMemory {
     shared: Arc<[SharedMemory]>,
 }
 
-/// What the front end has said about a ring.
+/// The setup of a ring, as the front end has described it.
 #[derive(Clone, Debug, Default)]
 struct RingSetup {
     size: u16,

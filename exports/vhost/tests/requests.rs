@@ -383,7 +383,7 @@ fn a_stopped_ring_continues_where_it_was() {
         for round in 0..40 {
             assert_eq!(driver.run(WRITE_OUT, round, 512), (OK, 1));
             let base = driver.front_end.stop(0);
-            // What is available meanwhile waits.
+            // A request that becomes available meanwhile waits.
             driver.add(0, READ, round, 512);
             driver.front_end.start(&driver.queue, base);
             driver.queue.wait_used(&driver.memory, 1);
@@ -565,7 +565,7 @@ fn stop_ends_a_session_under_load() {
     let begun = Instant::now();
     drop(server);
     assert!(begun.elapsed() < Duration::from_secs(10));
-    // What was taken has come back.
+    // The requests that have come back have succeeded.
     let taken = driver.memory.load(driver.queue.used() + 2);
     assert!((0..taken).all(|slot| driver.status(slot) == OK));
     assert!(driver.front_end.is_closed());

@@ -56,7 +56,7 @@ impl Drop for Server {
     }
 }
 
-/// What a front end keeps: the table of requests in flight.
+/// The table of requests in flight, which a front end keeps.
 struct Table {
     descriptor: OwnedFd,
     payload: Vec<u8>,

@@ -79,8 +79,8 @@ impl Client {
     /// Sends the request, and returns its result.
     ///
     /// # Errors
-    /// What the server says, with its kind: NotFound if the server has the target open, but not as a volume, or is closing it;
-    /// ETIMEDOUT; if the reply cannot be understood.
+    /// The error that the server reports, with its kind: NotFound if the server has the target open, but not as a
+    /// volume, or is closing it. TimedOut if it does not answer. Another kind if its reply cannot be understood.
     pub fn call(mut self, request: Request) -> io::Result<Value> {
         self.send(request)?;
         let timeout = request.timeout().map(|longest| longest + LINE_TIMEOUT);

@@ -92,7 +92,7 @@ pub struct AttributeChanges {
 }
 
 impl AttributeChanges {
-    /// What is different in `new`.
+    /// The attributes that are different in `new`.
     pub(crate) fn between(old: &Inode, new: &Inode) -> AttributeChanges {
         fn changed<T: PartialEq>(old: T, new: T) -> Option<T> {
             (old != new).then_some(new)
@@ -403,7 +403,7 @@ fn kind_word(kind: ErrorKind) -> &'static str {
     }
 }
 
-/// What happens to an existing file of the new name.
+/// The words for renames, which differ in what happens to an existing file of the new name.
 const RENAMES: [(&str, Rename); 5] = [
     ("replace", Rename::Replace),
     ("refuse", Rename::NoReplace),

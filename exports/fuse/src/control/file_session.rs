@@ -33,7 +33,7 @@ const MAX_LINKS: usize = 40;
 /// The most files that a session keeps open. It opens others again.
 const MAX_OPEN_FILES: usize = 8;
 
-/// A session that begins.
+/// The state of a session.
 pub(super) struct FileSession<'s> {
     volume: &'s Volume,
     /// `None`: the volume is not mounted.
@@ -43,7 +43,7 @@ pub(super) struct FileSession<'s> {
     stream: BufReader<&'s UnixStream>,
     /// The files used last.
     open: VecDeque<(InodeNumber, File)>,
-    /// Directories of unfinished files that the client has made. What it leaves is removed.
+    /// Directories of unfinished files that the client has made. Those that it leaves are removed.
     staging: Vec<(Vec<u8>, InodeNumber)>,
 }
 
@@ -87,7 +87,7 @@ impl<'s> FileSession<'s> {
         };
         let request = match request {
             Ok(request) => request,
-            // What follows cannot be told from data.
+            // A request that follows cannot be told from data.
             Err(reason) => {
                 self.send(&failure(&reason, Errno::PROTO.raw_os_error()), None)?;
                 return Ok(false);

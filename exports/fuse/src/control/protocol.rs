@@ -15,7 +15,7 @@ pub(crate) const MAX_REPLY_BYTES: usize = 1 << 20;
 /// The longest freeze.
 pub const MAX_FREEZE: Duration = Duration::from_secs(3600);
 
-/// What a client asks for.
+/// The request of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Request {
@@ -109,7 +109,7 @@ pub struct Received {
     volume: Option<String>,
 }
 
-/// What the bytes of a client amount to.
+/// The meaning of the bytes of a client so far.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Heard {
     /// More has to come.
@@ -200,7 +200,7 @@ pub(crate) fn failure(message: &str, errno: i32) -> Value {
     json!({"error": message, "errno": errno})
 }
 
-/// What a line of a server means: the result at the end, or `None` for one that others follow.
+/// The meaning of a line of a server: the result if it is the last one, or `None` if others follow.
 pub(crate) fn parse_reply(line: &[u8]) -> io::Result<Option<Value>> {
     let mut fields = object(line).map_err(io::Error::other)?;
     if let Some(result) = fields.remove("result") {

@@ -1,4 +1,4 @@
-//! What each request does, and its result.
+//! The work of each request, and its result.
 
 use std::ffi::OsStr;
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use crate::notify::Kernel;
 /// The size of a block in bytes.
 const BLOCK: u64 = 4096;
 
-/// What a control socket gives access to.
+/// The volume and the mount that a control socket gives access to.
 pub(crate) struct Served {
     pub(crate) volume: Volume,
     pub(crate) is_read_only: bool,

@@ -1,8 +1,8 @@
 //! [`ControlServer`]: the thread that serves a control socket. Without clients it waits in `poll(2)`.
 //!
-//! Nothing that a client does holds up the process, or another client for long: there are at most [`MAX_CLIENTS`], each has
-//! [`REQUEST_TIMEOUT`] for its lines, which are bounded, and replies go into the socket's buffer or nowhere. What takes longer
-//! runs in a thread of its own: see [`ControlVolumes`].
+//! Nothing that a client does holds up the process, or another client for long: there are at most [`MAX_CLIENTS`], each
+//! has [`REQUEST_TIMEOUT`] for its lines, which are bounded, and replies go into the socket's buffer or nowhere. Work
+//! that takes longer runs in a thread of its own: see [`ControlVolumes`].
 
 use std::fmt;
 use std::io::{self, Read};
@@ -208,7 +208,7 @@ impl Drop for IsReloading {
     }
 }
 
-/// What [`Loop::wait`] has found.
+/// The sockets that [`Loop::wait`] has found readable.
 struct Readable {
     listener: bool,
     /// One for each client.

@@ -322,7 +322,7 @@ impl Queue {
         }
     }
 
-    /// What `SET_VRING_BASE` has for a new ring.
+    /// The value of `SET_VRING_BASE` for a new ring.
     pub fn first_base(&self) -> u32 {
         if self.packed { 0x8000_8000 } else { 0 }
     }
