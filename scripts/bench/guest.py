@@ -35,7 +35,7 @@ def cost(one):
 
 
 def above_ring(document, rw, depth, batch):
-    """What an I/O of a file in a volume costs, by token or by batch, and what one of the bare ring on the raw device does."""
+    """The cost of an I/O of a file in a volume, by token or by batch, and of one of the bare ring on the raw device."""
     found = row(document["rows"], rw, depth)
     return cost(column(found, "uringfs", end=":/file", batch=batch)), cost(column(found, "ring"))
 

@@ -50,7 +50,7 @@ class Recording:
 
 
 def machine():
-    """What a figure depends on beside the program."""
+    """The properties of this machine that a figure depends on."""
     info = pathlib.Path("/proc/cpuinfo").read_text()
 
     def field(name):

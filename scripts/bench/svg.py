@@ -12,8 +12,8 @@ WIDTH = 760
 
 
 def bars(what, sides, source, colours):
-    """Bars of instructions per I/O, of a list of (label, instructions) whose first is the base. What a side costs above
-    the base is in its own colour."""
+    """Bars of instructions per I/O, of a list of (label, instructions) whose first is the base. The cost of a side
+    above the base is in its own colour."""
     base = sides[0][1]
     sides = sorted(sides, key=lambda side: side[1])
     left, right, top, pitch, height = 190, 150, 62, 34, 20

@@ -17,7 +17,7 @@ VOLUME = 9 * GIB // 4
 FILE_SYSTEM = 3 * GIB // 2
 # The file systems of K, with their options.
 KERNEL = {"ext4": [], "xfs": [], "btrfs": ["-o", "nodatacow"]}
-# What the targets are, for a reader of recorded figures.
+# Descriptions of the targets, for a reader of recorded figures.
 KINDS = {
     "F": "a file of 1 GiB of zeros on ext4 on a RAM disk (zram), only read",
     "W": "a file like F, written",
@@ -145,7 +145,7 @@ class Targets:
         return ", ".join([*paths, *([f"K = {' '.join(self.kernel.values())}"] if self.kernel else [])])
 
     def kinds(self, names):
-        """What these targets are."""
+        """Descriptions of these targets."""
         return {name: self.disk_kind() if name == "D" else KINDS[name] for name in sorted(names) if name in KINDS}
 
     def disk_kind(self):

@@ -38,7 +38,7 @@ static double seconds(void) {
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
-// What all reads have in common.
+// The state that all reads share.
 struct run {
     struct uringfs_file *file;
     struct uringfs_reactor *reactor;

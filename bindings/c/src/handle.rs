@@ -1,4 +1,4 @@
-//! What every exported function does around its work: it checks the handle, catches panics, and turns errors into
+//! The steps of every exported function around its work: it checks the handle, catches panics, and turns errors into
 //! numbers.
 
 use std::any::Any;

@@ -44,7 +44,7 @@ mod volume;
 // Checks, panics, results.
 mod handle;
 
-// Which thread this is.
+// The thread that a handle belongs to.
 mod thread;
 
 // Structs that carry their size.

@@ -52,6 +52,6 @@ pub(crate) fn load_at<T: Copy>(array: *const T, index: usize) -> T {
 pub(crate) fn store_at<T: Copy>(array: *mut T, index: usize, value: T) {
     // SAFETY: the caller has compared the index with the length that C has passed with the array.
     let element = unsafe { array.add(index) };
-    // SAFETY: as above. What was there is no value that would be dropped.
+    // SAFETY: as above. The old bytes are no value that would be dropped.
     unsafe { element.write(value) };
 }

@@ -22,7 +22,7 @@ pub(crate) unsafe trait Growing: FromZeros + Copy {
     const FIRST_SIZE: usize;
 }
 
-/// The options at `pointer`, or the defaults for NULL. What the caller's struct lacks is 0.
+/// The options at `pointer`, or the defaults for NULL. Fields that the caller's struct lacks are 0.
 pub(crate) fn read<T: Growing>(pointer: *const T) -> Result<T, Failure> {
     let mut options = T::new_zeroed();
     if pointer.is_null() {
@@ -51,7 +51,7 @@ pub(crate) fn read<T: Growing>(pointer: *const T) -> Result<T, Failure> {
     Ok(options)
 }
 
-/// Fills the struct at `pointer`, whose size the caller has set. What this library does not know becomes 0.
+/// Fills the struct at `pointer`, whose size the caller has set. Fields that this library does not know become 0.
 pub(crate) fn write<T: Growing>(pointer: *mut T, value: T) -> Result<(), Failure> {
     if pointer.is_null() {
         return Err(Failure::argument(c"the struct for the result is NULL"));

@@ -1,4 +1,4 @@
-// What the files of the engine share: its options, the state of a job, and the functions that fio calls.
+// The declarations that the files of the engine share: its options, the state of a job, and the functions that fio calls.
 //
 // engine.c has the table of these functions, and begins and ends jobs; options.c has the options; files.c sizes, lays
 // out, opens and removes files; shared.c opens volumes and targets, which the jobs of the process share; io.c has

@@ -243,7 +243,7 @@ int engine_open_file(struct thread_data *td, struct fio_file *f) {
     if (note_opened(td, f, file)) {
         return 1;
     }
-    // What the job may use, also where the file has yet to grow.
+    // The size covers all that the job may use, also where the file has yet to grow.
     if (f->real_file_size < f->file_offset + f->io_size) {
         f->real_file_size = f->file_offset + f->io_size;
     }
@@ -274,7 +274,7 @@ int engine_invalidate(struct thread_data *td, struct fio_file *f) {
     if (!job->volume || !file) {
         return 0;
     }
-    // What the job itself has written leaves the cache when it is written back only.
+    // Bytes that the job itself has written leave the cache only once they are written back.
     int result = td_write(td) && !td->o.odirect ? uringfs_file_flush(file, URINGFS_FLUSH_DATA) : 0;
     return result < 0 ? result : uringfs_file_drop_cache(file, f->file_offset, f->io_size);
 }

@@ -9,7 +9,7 @@ static inline struct uringfs_file *file_of(const struct job *job, const struct i
     return job->volume ? opened : target_of(opened);
 }
 
-// fio's buffers are those of the pool, one after the other. What is left of a short transfer begins inside of one.
+// fio's buffers are those of the pool, one after the other. The rest of a short transfer begins inside one.
 static inline bool is_pooled(const struct job *job, const struct io_u *io_u) {
     return job->pool && io_u->xfer_buf == io_u->buf;
 }

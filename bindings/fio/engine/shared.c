@@ -8,7 +8,7 @@
 struct shared {
     struct shared *next;
     char *name;
-    // One of both.
+    // One of the two.
     struct uringfs_volume *volume;
     struct uringfs_file *target;
     // The cache of a volume, or the flags of a target.
@@ -75,10 +75,10 @@ static int open_shared(struct shared *shared, bool is_volume) {
     return uringfs_volume_open(shared->name, &options, &shared->volume);
 }
 
-// Opens it, or joins those that use it. What uses it as another kind has the error `other_kind`.
+// Opens it, or joins those that use it. A job that uses it as another kind has the error `other_kind`.
 static struct shared *share(struct thread_data *td, const char *name, bool is_volume, uint64_t kind, const char *other_kind) {
     char path[PATH_MAX];
-    // One file may have several names. What is no path, as null:1g, has one.
+    // One file may have several names. A target that is no path, as null:1g, has one.
     name = realpath(name, path) ? path : name;
     pthread_mutex_lock(&mutex);
     struct shared *shared = find(name, is_volume);

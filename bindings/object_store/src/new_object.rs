@@ -106,7 +106,7 @@ impl NewObject {
 /// a time.
 struct Writes<I: Iterator<Item = Bytes>> {
     pieces: Peekable<I>,
-    /// What is left of the current piece.
+    /// The rest of the current piece.
     rest: Bytes,
     /// The offset of the next write.
     end: u64,

@@ -1,4 +1,4 @@
-//! What the store promises beyond the suite: conflicts of names, directories, names of other files, ETags, and
+//! The promises of the store beyond the suite: conflicts of names, directories, names of other files, ETags, and
 //! concurrent calls.
 
 use std::ffi::OsStr;

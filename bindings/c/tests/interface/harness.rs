@@ -160,7 +160,7 @@ impl Library {
         self.0.path().join(PREFIX.trim_start_matches('/'))
     }
 
-    /// What pkg-config prints, one option an item.
+    /// The output of pkg-config, one option an item.
     pub fn pkg_config(&self, arguments: &[&str]) -> Vec<String> {
         let mut command = Command::new("pkg-config");
         command.args(arguments).env("PKG_CONFIG_PATH", self.prefix().join("lib/pkgconfig"));

@@ -1,4 +1,4 @@
-//! What `bindings/c/build` installs is complete, and programs that were built for an older library run with it.
+//! The installation by `bindings/c/build` is complete, and programs that were built for an older library run with it.
 
 use std::fs;
 use std::process::Command;

@@ -53,7 +53,7 @@ int main(int count, char **arguments) {
     }
     EXPECT_EQ(uringfs_file_write(file, bytes, BYTES, 0, 0), BYTES);
 
-    // What is not written back stays.
+    // Bytes that are not written back stay.
     EXPECT_OK(uringfs_file_drop_cache(file, 0, UINT64_MAX));
     EXPECT_EQ(first_byte(file, 0), bytes[0]);
     EXPECT_OK(uringfs_file_flush(file, 0));

@@ -1,4 +1,4 @@
-// What the test programs share: an expectation that fails ends the program.
+// The macros that the test programs share: an expectation that fails ends the program.
 
 #include <errno.h>
 #include <inttypes.h>
