@@ -105,6 +105,8 @@ impl Tree {
                 Ok((inode, metadata)) if metadata.is_dir() => at = inode,
                 Ok(_) => return Ok(None),
                 Err(error) if is_absent(&error) => return Ok(None),
+                // No name is that long.
+                Err(error) if error.errno() == Errno::NAMETOOLONG => return Ok(None),
                 Err(error) => return Err(error),
             }
         }

@@ -208,6 +208,8 @@ async fn a_listing_passes_directories_that_are_too_deep_for_objects() {
     }
     store.put(&path("z"), "1".into()).await.unwrap();
     assert_eq!(paths(&store).await, ["z"]);
+    let longer_than_names = path(&"z".repeat(300));
+    assert_eq!(store.list(Some(&longer_than_names)).count().await, 0);
 }
 
 /// The mode, the group and the access list of a file.
