@@ -32,7 +32,8 @@ impl Served {
 static SERVED: LazyLock<Served> = LazyLock::new(|| {
     let folder = tempfile::tempdir().unwrap();
     let exports = Exports::new();
-    let file = File::from_device(Device::new(Memory::new(SIZE).unwrap()).unwrap(), FileOptions::new());
+    let file =
+        File::from_device(Device::new(Memory::new(SIZE).unwrap()).unwrap(), FileOptions::new());
     exports.add(Export::new("disk", file)).unwrap();
     let mut server = Server::new(exports, ServerOptions::new().threads(1)).unwrap();
     server.listen_unix(UnixListener::bind(folder.path().join("socket")).unwrap());

@@ -22,7 +22,8 @@ impl Served {
     pub fn new(packed: bool) -> Served {
         let name = format!("uringfs-fuzz-{}-{packed}.sock", std::process::id());
         let socket = std::env::temp_dir().join(name);
-        let file = File::from_device(Device::new(Memory::new(SIZE).unwrap()).unwrap(), FileOptions::new());
+        let file =
+            File::from_device(Device::new(Memory::new(SIZE).unwrap()).unwrap(), FileOptions::new());
         let disk = Disk::new(file)
             .queues(2)
             .packed(packed)
