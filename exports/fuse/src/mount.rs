@@ -426,7 +426,7 @@ impl Unmounter {
         self.detach(true)
     }
 
-    /// Unmounts a directory whose requests nobody answers.
+    /// Unmounts a directory whose requests are not answered any more.
     fn unmount_unserved(&self) {
         // The error that led here says more.
         let _ = self.detach(true);

@@ -214,7 +214,7 @@ impl Connection {
         self.agreement.export.is_removed() || self.shared.is_ending.get()
     }
 
-    /// Gives others a turn in a long operation. False if it is to end, as nobody waits for it any more.
+    /// Gives other tasks a turn in a long operation. False if the operation is to end: the server stops, or its client is gone.
     async fn goes_on(&self) -> bool {
         yield_now().await;
         !(self.is_over() || self.is_lost.get() || self.outbox.has_failed())

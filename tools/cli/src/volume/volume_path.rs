@@ -166,7 +166,7 @@ pub(super) fn with_path_instead(
     if code == IN_USE
         && let Some(advice) = subject.target().and_then(|it| mounts::advice(it, instead))
     {
-        // The part that says who has it open; the rest is for programs other than a mount.
+        // The part that names the holder of the lock; the rest is for programs other than a mount.
         let who = why.split(';').next().unwrap_or_default();
         return Error::in_use(format!("{path}: {who}; {advice}"));
     }

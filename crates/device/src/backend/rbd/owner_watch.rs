@@ -15,7 +15,7 @@ use super::periodic::Periodic;
 /// The time between two looks: a few of them while the shortest entry is on the blocklist.
 const PERIOD: Duration = Duration::from_secs(5);
 
-/// Begins to look who has the image, until the drop of what is returned.
+/// Reads the image's owner again and again, until the returned thread is dropped.
 pub(super) fn begin(opened: &Arc<OpenedImage>) -> Result<Periodic, Errno> {
     let opened = Arc::downgrade(opened);
     let look = move || opened.upgrade().iter().for_each(|opened| look(opened));
@@ -24,7 +24,7 @@ pub(super) fn begin(opened: &Arc<OpenedImage>) -> Result<Periodic, Errno> {
 
 fn look(opened: &OpenedImage) {
     let instance = opened.instance();
-    // A renewal shuts the instance out itself, and looks who has the image.
+    // A renewal shuts the instance out itself, and reads the owner, too.
     let is_in_use = || opened.generation() == Some(instance.generation);
     if opened.is_lost() || !is_in_use() {
         return;
