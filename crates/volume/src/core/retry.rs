@@ -157,12 +157,14 @@ impl VolumeShared {
         if let Some((found, watch)) = group {
             overlay.insert_group(&watch, found);
         }
-        match read {
-            CatalogRead::Record(value) => overlay.insert_read(&watch, value),
-            CatalogRead::Records(records, next) => {
-                results.reads.push(ReadResult { request, records, next, watch });
+        let (records, next) = match read {
+            CatalogRead::Record(value) => {
+                overlay.insert_read(&watch, value.clone());
+                (value.map(|value| (watch.start().1.to_vec(), value)).into_iter().collect(), None)
             }
-        }
+            CatalogRead::Records(records, next) => (records, next),
+        };
+        results.reads.insert(request, ReadResult { records, next, watch });
         Ok(())
     }
 

@@ -54,7 +54,7 @@ impl From<InvalidRegion> for Retry {
 }
 
 /// Records that are not in memory.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum ReadRequest {
     /// One record.
     Record { table: Table, key: Vec<u8> },
@@ -77,10 +77,10 @@ impl ReadRequest {
     }
 }
 
-/// Records that were read from the catalog for one operation. Single records are in the overlay, for all operations.
+/// Records that were read from the catalog for one operation. They stay until it ends, however small the cache of records is.
 #[derive(Debug, Default)]
 pub(crate) struct ReadResults {
-    pub(crate) reads: Vec<ReadResult>,
+    pub(crate) reads: HashMap<ReadRequest, ReadResult>,
     /// Decide without another commit: the retry limit is reached, or a commit had no room.
     pub(crate) is_last_try: bool,
 }
@@ -88,7 +88,6 @@ pub(crate) struct ReadResults {
 /// Records that were read. Newer changes are in `watch`, if a commit took them, or in the overlay.
 #[derive(Debug)]
 pub(crate) struct ReadResult {
-    pub(crate) request: ReadRequest,
     pub(crate) records: Vec<Record>,
     /// The key where more may follow.
     pub(crate) next: Option<Vec<u8>>,
@@ -143,6 +142,7 @@ impl<'v> Transaction<'v> {
             Some(value) => Ok(value.as_deref()),
             None => match self.overlay.cached(table, bytes) {
                 Err(Retry::NeedsRead(_)) if self.is_new(key.inode()) => Ok(None),
+                Err(Retry::NeedsRead(request)) => self.read_record(request),
                 known => known,
             },
         }
@@ -202,8 +202,16 @@ impl<'v> Transaction<'v> {
     }
 
     fn read_result(&self, request: ReadRequest) -> Result<&'v ReadResult, Retry> {
-        let mut reads = self.results.reads.iter();
-        reads.find(|result| result.request == request).ok_or(Retry::NeedsRead(request))
+        self.results.reads.get(&request).ok_or(Retry::NeedsRead(request))
+    }
+
+    /// A record that memory had, and has evicted again.
+    fn read_record(&self, request: ReadRequest) -> Result<Option<&'v [u8]>, Retry> {
+        let found = self.read_result(request.clone())?;
+        match found.watch.has_changes() {
+            true => Err(Retry::NeedsRead(request)),
+            false => Ok(found.records.first().map(|(_, value)| &value[..])),
+        }
     }
 
     /// The inode as its record has it.

@@ -424,6 +424,11 @@ impl RangeWatch {
         RangeWatch { table, keys, since: Mutex::default() }
     }
 
+    /// Whether one of the records was changed by a commit since.
+    pub(crate) fn has_changes(&self) -> bool {
+        self.since.lock().size.changes > 0
+    }
+
     fn note(&self, committed: &ChangeSet) {
         let mut since = self.since.lock();
         for (key, value) in committed.range(self.table, &self.keys) {

@@ -114,8 +114,7 @@ impl VolumeOptions {
     }
 
     /// Memory for clean metadata: a quarter for pages of the catalog, the rest for single records. A name and its inode take
-    /// about 290 bytes, so a million of them 275 MiB. Evicted metadata is read from the device again. Give 2 MiB or more: an
-    /// operation needs the records of all names of its path at once.
+    /// about 290 bytes, so a million of them 275 MiB. Evicted metadata is read from the device again.
     pub fn catalog_cache_bytes(mut self, bytes: usize) -> VolumeOptions {
         self.catalog_cache_bytes = bytes;
         self

@@ -33,3 +33,23 @@ fn a_commit_of_more_files_than_the_cache_has_room_for_ends() {
         assert_eq!(volume.read(format!("/{number}")).unwrap(), b"after!\0", "{number}");
     }
 }
+
+#[test]
+fn a_path_of_more_names_than_the_cache_has_room_for_is_found() {
+    let directory = "/d".repeat(200);
+    let [path, renamed] = ["file", "renamed"].map(|name| format!("{directory}/{name}"));
+    let device = Device::new(Memory::new(64 << 20).unwrap()).unwrap();
+    let volume = Volume::create_on(device.clone(), &FormatOptions::default()).unwrap();
+    volume.create_dir_all(&directory).unwrap();
+    volume.write(&path, "bytes").unwrap();
+    volume.close().unwrap();
+    // For about 30 records.
+    let options = VolumeOptions::new().catalog_cache_bytes(8_000);
+    let volume = options.open_on(device.clone()).unwrap();
+    assert_eq!(volume.read(&path).unwrap(), b"bytes");
+    volume.rename(&path, &renamed).unwrap();
+    let reactor = Reactor::new(ReactorOptions::default()).unwrap();
+    assert_eq!(reactor.block_on(volume.as_async().metadata(&renamed)).unwrap().len(), 5);
+    volume.close().unwrap();
+    assert_eq!(Volume::open_on(device).unwrap().read(&renamed).unwrap(), b"bytes");
+}
