@@ -5,15 +5,16 @@ use object_store::ObjectMeta;
 use object_store::path::Path;
 use uringfs::volume::Metadata;
 
-/// The ETag: the inode's number, the time of its creation, and the size.
+/// The ETag: the inode's number, the time of its creation, and the change cookie.
 ///
 /// Each put makes a new file, whose number no other file of the volume ever gets. After a power cut a number may be
 /// given again whose file was not durable yet, though a reader may have seen it: such files differ in their creation,
-/// which nothing changes later. The time of the last change is not in it: two changes may have the same.
+/// which nothing changes later. The time of the last change is not in it: two changes may have the same. Their cookies
+/// differ.
 pub(crate) fn etag(metadata: &Metadata) -> String {
     let created = metadata.inode().created;
     let (seconds, nanoseconds) = (created.seconds(), created.nanoseconds());
-    format!("{:x}-{seconds:x}.{nanoseconds:x}-{:x}", metadata.ino(), metadata.len())
+    format!("{:x}-{seconds:x}.{nanoseconds:x}-{:x}", metadata.ino(), metadata.change_cookie())
 }
 
 pub(crate) fn object_meta(location: Path, metadata: &Metadata) -> ObjectMeta {
@@ -39,16 +40,16 @@ mod tests {
 
     use super::*;
 
-    fn metadata(number: u64, created: i64, modified: i64, size: u64) -> Metadata {
+    fn metadata(number: u64, created: i64, modified: i64, change_cookie: u64) -> Metadata {
         let mut inode = Inode::new(FileType::File, 0o644);
         inode.created = Time::from_nanoseconds(created);
         inode.modified = Time::new(modified, 0).unwrap();
-        inode.size = size;
+        inode.change_cookie = change_cookie;
         Metadata::new(InodeNumber(number), inode)
     }
 
     #[test]
-    fn an_etag_is_of_the_file_its_creation_and_its_size() {
+    fn an_etag_is_of_the_file_its_creation_and_its_content() {
         let tag = etag(&metadata(7, 5_000_000_017, 1, 255));
         assert_eq!(tag, "7-5.11-ff");
         assert_eq!(tag, etag(&metadata(7, 5_000_000_017, 2, 255)));

@@ -32,15 +32,19 @@
 //!   wait at a time share. A get may see the object shortly before its put answers; after a power cut in that time it
 //!   may be gone. The same holds for copies, renames, deletes and completed uploads. A put that fails in the commit
 //!   itself has an unknown outcome.
-//! - **Conditions are exact**, but for writes in place, of which an ETag need not tell (see below). The link that gives
-//!   a put its name compares the file that the name is of, in the same step: of several updates with one ETag exactly
-//!   one succeeds, also if some come from other stores or a mount of this process.
+//! - **Conditions are exact**. The link that gives a put its name compares the file that the name is of, and whether it
+//!   was written in place, in the same step: of several updates with one ETag exactly one succeeds, also if some come
+//!   from other stores or a mount of this process.
 //! - **An object does not change.** A get that has begun reads the same object to its end, also when that is replaced
 //!   or deleted meanwhile.
 //! - **ETags** are made of the inode's number, which no other file of the volume ever gets, the time of its creation,
-//!   and its size. They stay over renames, and are the same after the volume is opened again. A program that writes a
-//!   file *in place*, through a mount or by the library, changes the ETag only if it changes the size: such programs
+//!   and its change cookie, which differs after each write ([`Metadata::change_cookie`]). They stay over renames, and
+//!   are the same after the volume is opened again. A write *in place*, through a mount or by the library, changes the
+//!   ETag when it begins, so a get that runs beside one may return a part of it with the new ETag: programs that write
 //!   should write a new file and rename it.
+//!
+//! [`Metadata::change_cookie`]: uringfs::volume::Metadata::change_cookie
+//!
 //! - **`a` and `a/b` are not both objects**, because a name in a volume is a file or a directory. The second one gets
 //!   [`NameConflict`].
 //! - **Directories** are made by puts and removed by the delete or rename that leaves them empty. Empty ones, symbolic

@@ -140,7 +140,7 @@ impl Tree {
         new: NewName<'_>,
         error: uringfs::Error,
     ) -> Stop {
-        if matches!(new, NewName::Link(_, Link::ReplaceOnly(_))) && is_absent(&error) {
+        if matches!(new, NewName::Link(_, Link::ReplaceUnchanged { .. })) && is_absent(&error) {
             let what = "the object has been deleted meanwhile".to_owned();
             return Stop::Fail(precondition(location, what));
         }

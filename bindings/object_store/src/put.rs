@@ -46,7 +46,10 @@ impl Tree {
                 };
                 let expected = expected_etag(location, expected)?;
                 match etag(&metadata) {
-                    current if current == expected => Ok(Link::ReplaceOnly(metadata.ino().into())),
+                    current if current == expected => Ok(Link::ReplaceUnchanged {
+                        number: metadata.ino().into(),
+                        change_cookie: metadata.change_cookie(),
+                    }),
                     current => {
                         let what = format!("the ETag is {current}, not {expected}");
                         Err(precondition(location, what))

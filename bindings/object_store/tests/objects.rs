@@ -422,14 +422,19 @@ async fn etags_stay_over_renames_and_openings_and_change_with_puts() {
     assert_ne!(etag("c").await, first);
     store.put(&path("b"), "1".into()).await.unwrap();
     assert_ne!(etag("b").await, first);
-    // A write in place, as through a mount, changes it by the size alone.
+    // A write in place, as through a mount, changes it, and an update that expects the old one fails.
     let before = etag("b").await;
     let options = uringfs::OpenOptions::new().write(true);
     let file = store.volume().open_with("/b", options).await.unwrap();
-    file.write_at("2", 0).await.0.unwrap();
-    assert_eq!(etag("b").await, before);
-    file.write_at("2", 1).await.0.unwrap();
-    assert_ne!(etag("b").await, before);
+    for content in ["2", "3"] {
+        let before = etag("b").await;
+        file.write_at(content, 0).await.0.unwrap();
+        assert_ne!(etag("b").await, before);
+    }
+    let update = |e_tag| PutMode::Update(UpdateVersion { e_tag: Some(e_tag), version: None });
+    let refused = store.put_opts(&path("b"), "4".into(), update(before).into()).await;
+    assert!(matches!(refused, Err(Error::Precondition { .. })), "{refused:?}");
+    store.put_opts(&path("b"), "4".into(), update(etag("b").await).into()).await.unwrap();
     let version = GetOptions::new().with_version(Some("1"));
     let got = store.get_opts(&path("b"), version).await;
     assert!(matches!(got, Err(Error::NotSupported { .. })), "{got:?}");

@@ -66,6 +66,14 @@ pub enum Link {
     /// Replaces it if it is the name of the file with this number: a compare-and-swap, as no other file ever has the
     /// number. ESTALE if it is the name of another, ENOENT if it does not exist.
     ReplaceOnly(InodeNumber),
+    /// As [`Link::ReplaceOnly`], and if no write to it has begun since it had this
+    /// [`Metadata::change_cookie`](crate::Metadata::change_cookie). ESTALE otherwise.
+    ReplaceUnchanged {
+        /// The number of the file.
+        number: InodeNumber,
+        /// Its change cookie.
+        change_cookie: u64,
+    },
 }
 
 impl Rename {
@@ -241,11 +249,20 @@ impl Transaction<'_> {
             return Err(Error::refused(Errno::NOENT, "the file has lost its last name").into());
         }
         match (self.find(directory, name)?, how) {
-            (None, Link::ReplaceOnly(_)) => return Err(not_found(name).into()),
+            (None, Link::ReplaceOnly(_) | Link::ReplaceUnchanged { .. }) => {
+                return Err(not_found(name).into());
+            }
             (None, _) => {}
             (Some(_), Link::NoReplace) => return Err(already_exists(name).into()),
-            (Some(there), Link::ReplaceOnly(expected)) if there != expected => {
-                return Err(other_file(name).into());
+            (
+                Some(there),
+                Link::ReplaceOnly(expected) | Link::ReplaceUnchanged { number: expected, .. },
+            ) if there != expected => return Err(other_file(name).into()),
+            (Some(there), Link::ReplaceUnchanged { change_cookie, .. })
+                if self.current_inode(there)?.change_cookie != change_cookie =>
+            {
+                let what = format!("{} has been written meanwhile", quoted(name));
+                return Err(Error::refused(Errno::STALE, what).into());
             }
             // As in a rename, it is the name of this file already.
             (Some(there), _) if there == number => return Ok(()),

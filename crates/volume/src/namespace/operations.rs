@@ -268,7 +268,7 @@ pub(crate) fn set_attributes(
             set(inode);
             (inode.kind, inode.size, inode.blocks) = (was.kind, was.size, was.blocks);
             (inode.links, inode.target, inode.parent) = (was.links, was.target, was.parent);
-            inode.is_staging = was.is_staging;
+            (inode.is_staging, inode.change_cookie) = (was.is_staging, was.change_cookie);
             inode.permissions &= 0o7777;
             new_mode = (inode.permissions != was.permissions).then_some(inode.permissions);
             has_new_owner = inode.kind != FileType::Directory

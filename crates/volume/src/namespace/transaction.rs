@@ -238,7 +238,7 @@ impl<'v> Transaction<'v> {
     pub(crate) fn current_inode(&self, number: InodeNumber) -> Result<Inode, Retry> {
         let mut inode = self.inode(number)?;
         if let Some(open) = self.find_open(number) {
-            open.inode_delta().apply_to(&mut inode);
+            open.shown_delta().apply_to(&mut inode);
             inode.size = open.size();
             inode.blocks += open.delayed_blocks();
         }

@@ -1,5 +1,6 @@
 //! An open file: where its bytes are, for readers without a lock, and its uncommitted changes.
 
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
@@ -46,6 +47,8 @@ pub(crate) struct OpenFile {
 struct WriteHints {
     /// The last modification time that was set, in nanoseconds of the coarse clock; 0 makes the next write set it.
     modified: AtomicI64,
+    /// The change cookie was read since the last change: the next write changes it.
+    is_cookie_read: AtomicBool,
     /// The file has set-ID bits, which writes strip unless the writer is the superuser.
     set_id: AtomicBool,
     /// The file may have a `security.capability`, which every write strips.
@@ -75,6 +78,7 @@ impl OpenFile {
             is_inode_changed: false,
             modified: None,
             accessed: None,
+            change_cookie: None,
             largest_hints: [largest; 2],
             window: ExtentWindow::default(),
             has_unmapped: false,
@@ -87,6 +91,7 @@ impl OpenFile {
         hot_extent.set_atime_due(inode.atime_due(Time::now()));
         let write_hints = WriteHints {
             modified: AtomicI64::new(0),
+            is_cookie_read: AtomicBool::new(false),
             set_id: AtomicBool::new(inode.set_id_bits() != 0),
             capability: AtomicBool::new(has_capability),
         };
@@ -194,11 +199,19 @@ impl OpenFile {
         self.uncommitted.lock().inode_delta(&self.snapshot.load())
     }
 
+    /// As [`Self::inode_delta`], for a caller that shows the change cookie: the next change of the content has another one.
+    pub(crate) fn shown_delta(&self) -> InodeDelta {
+        let uncommitted = self.uncommitted.lock();
+        self.write_hints.is_cookie_read.store(true, Ordering::Relaxed);
+        uncommitted.inode_delta(&self.snapshot.load())
+    }
+
     /// Call when a changed inode was put with the delta `with` applied. Times that moved since then stay in the delta.
     pub(crate) fn delta_applied(&self, inode: &Inode, with: &InodeDelta) {
         let write_hints = &self.write_hints;
         let uncommitted = &mut *self.uncommitted.lock();
-        if uncommitted.modified == with.modified {
+        let touched = (uncommitted.modified, uncommitted.change_cookie);
+        if touched == (with.modified, with.change_cookie) {
             uncommitted.modified = None;
             write_hints.modified.store(0, Ordering::Relaxed);
         }
@@ -227,20 +240,28 @@ impl OpenFile {
         is_due
     }
 
-    /// True if a write now updates the modification time: the coarse clock has moved since the last update.
+    /// True if a write now updates the modification time and the change cookie: the coarse clock has moved since the last
+    /// update, or the cookie was read.
     #[inline]
-    pub(crate) fn is_mtime_due(&self) -> bool {
-        self.write_hints.modified.load(Ordering::Relaxed) != Time::now().wrapping_nanoseconds()
+    pub(crate) fn is_touch_due(&self) -> bool {
+        let write_hints = &self.write_hints;
+        write_hints.is_cookie_read.load(Ordering::Relaxed)
+            || write_hints.modified.load(Ordering::Relaxed) != Time::now().wrapping_nanoseconds()
     }
 
-    /// Updates the modification time.
-    pub(crate) fn update_mtime(&self) {
-        self.touch(&mut self.uncommitted.lock());
+    /// Updates the modification time and the change cookie.
+    pub(crate) fn touch(&self) {
+        self.touch_locked(&mut self.uncommitted.lock());
     }
 
-    fn touch(&self, uncommitted: &mut UncommittedState) {
+    fn touch_locked(&self, uncommitted: &mut UncommittedState) {
         let now = Time::now();
         uncommitted.modified = Some(now);
+        uncommitted.change_cookie = Some(match uncommitted.change_cookie {
+            Some(cookie) => cookie.wrapping_add(1),
+            None => first_cookie(),
+        });
+        self.write_hints.is_cookie_read.store(false, Ordering::Relaxed);
         // Once per tick of the clock: otherwise every read after a write would update the access time.
         if self.write_hints.modified.swap(now.wrapping_nanoseconds(), Ordering::Relaxed)
             != now.wrapping_nanoseconds()
@@ -308,7 +329,7 @@ impl OpenFile {
         self.change(|map, size, uncommitted| {
             let cut = if bytes <= *size { bytes.div_ceil(BLOCK) } else { u64::MAX };
             *size = bytes;
-            self.touch(uncommitted);
+            self.touch_locked(uncommitted);
             uncommitted.is_inode_changed = true;
             uncommitted.mark_unmapped(map.truncate(cut))
         })
@@ -319,7 +340,7 @@ impl OpenFile {
         self.change(|map, size, uncommitted| {
             self.truncations.fetch_add(1, Ordering::Release);
             *size = 0;
-            self.touch(uncommitted);
+            self.touch_locked(uncommitted);
             uncommitted.is_inode_changed = true;
             uncommitted.mark_unmapped(map.truncate(0))
         })
@@ -338,7 +359,7 @@ impl OpenFile {
     /// Punches a hole. Returns the blocks it had.
     pub(crate) fn remove(&self, blocks: Range<u64>) -> Vec<Run> {
         self.change(|map, _, uncommitted| {
-            self.touch(uncommitted);
+            self.touch_locked(uncommitted);
             uncommitted.is_inode_changed = true;
             uncommitted.mark_unmapped(map.remove(blocks))
         })
@@ -347,7 +368,7 @@ impl OpenFile {
     /// Makes the written blocks of a range unwritten.
     pub(crate) fn mark_unwritten(&self, blocks: Range<u64>) {
         self.change(|map, _, uncommitted| {
-            self.touch(uncommitted);
+            self.touch_locked(uncommitted);
             uncommitted.is_inode_changed = true;
             if map.mark_unwritten(blocks.clone()) > 0 {
                 uncommitted.has_unmapped = true;
@@ -382,7 +403,7 @@ impl OpenFile {
             return Err(NotQueued);
         }
         if origin == WriteOrigin::Direct {
-            self.touch(uncommitted);
+            self.touch_locked(uncommitted);
         }
         uncommitted.is_inode_changed = true;
         let now = self.snapshot.load();
@@ -411,7 +432,7 @@ impl OpenFile {
                 uncommitted.mark_changed(extent.range());
             }
             *size = end.max(*size);
-            self.touch(uncommitted);
+            self.touch_locked(uncommitted);
             uncommitted.is_inode_changed = true;
             uncommitted.mark_unmapped(replaced)
         })
@@ -488,6 +509,12 @@ impl OpenFile {
             (false, None, None);
         is_any.then_some(delta)
     }
+}
+
+/// The change cookie of the first change after a file was opened: a random number. A cookie that was shown before a power cut,
+/// and that no commit took, is not given again.
+fn first_cookie() -> u64 {
+    RandomState::new().build_hasher().finish()
 }
 
 #[cfg(test)]
@@ -581,7 +608,7 @@ mod tests {
         let file = open(&inode);
         let delta = file.inode_delta();
         delta.apply_to(&mut inode);
-        file.update_mtime();
+        file.touch();
         assert!(file.update_atime());
         (inode.modified, inode.accessed) = (Time::from_nanoseconds(1), Time::from_nanoseconds(2));
         file.delta_applied(&inode, &delta);
@@ -590,7 +617,40 @@ mod tests {
         // The record has the times of the delta now.
         file.delta_applied(&inode, &now);
         let now = file.inode_delta();
-        assert!(now.modified.is_none() && now.accessed.is_none() && file.is_mtime_due());
+        assert!(now.modified.is_none() && now.accessed.is_none() && file.is_touch_due());
+    }
+
+    #[test]
+    fn the_first_change_after_the_change_cookie_was_shown_changes_it() {
+        let mut inode = Inode::new(FileType::File, 0o644);
+        let file = open(&inode);
+        let mut cookies = vec![inode.change_cookie];
+        for _ in 0..100 {
+            file.touch();
+            file.shown_delta().apply_to(&mut inode);
+            // Also in the clock tick of the last change.
+            assert!(file.is_touch_due() && !cookies.contains(&inode.change_cookie));
+            cookies.push(inode.change_cookie);
+        }
+        let again = open(&inode);
+        again.touch();
+        again.shown_delta().apply_to(&mut inode);
+        assert!(!cookies.contains(&inode.change_cookie));
+    }
+
+    #[test]
+    fn a_change_during_set_attributes_is_committed_with_its_cookie() {
+        let mut inode = Inode::new(FileType::File, 0o644);
+        let file = open(&inode);
+        file.touch();
+        let delta = file.shown_delta();
+        delta.apply_to(&mut inode);
+        file.touch();
+        file.delta_applied(&inode, &delta);
+        let committed = file.take_changes(&mut ChangeSet::default(), 1).unwrap();
+        let shown = inode.change_cookie;
+        committed.apply_to(&mut inode);
+        assert_ne!(inode.change_cookie, shown);
     }
 
     #[test]

@@ -18,6 +18,7 @@ pub(crate) struct InodeDelta {
     pub(super) blocks: u64,
     pub(super) modified: Option<Time>,
     pub(super) accessed: Option<Time>,
+    pub(super) change_cookie: Option<u64>,
 }
 
 impl InodeDelta {
@@ -27,6 +28,7 @@ impl InodeDelta {
             (inode.modified, inode.changed) = (modified, inode.changed.max(modified));
         }
         inode.accessed = self.accessed.unwrap_or(inode.accessed);
+        inode.change_cookie = self.change_cookie.unwrap_or(inode.change_cookie);
     }
 }
 
@@ -40,6 +42,8 @@ pub(super) struct UncommittedState {
     pub(super) is_inode_changed: bool,
     pub(super) modified: Option<Time>,
     pub(super) accessed: Option<Time>,
+    /// The cookie of the last change of the content since the file was opened.
+    pub(super) change_cookie: Option<u64>,
     /// Two file blocks where the largest written extent may be: one inside the last known largest, and the first
     /// block of the last change.
     pub(super) largest_hints: [u64; 2],
@@ -56,7 +60,8 @@ pub(super) struct UncommittedState {
 impl UncommittedState {
     pub(super) fn inode_delta(&self, now: &Snapshot) -> InodeDelta {
         let (size, blocks) = (now.size(), now.extents.blocks());
-        InodeDelta { size, blocks, modified: self.modified, accessed: self.accessed }
+        let UncommittedState { modified, accessed, change_cookie, .. } = *self;
+        InodeDelta { size, blocks, modified, accessed, change_cookie }
     }
 
     /// Records that extents were unmapped. Returns their blocks.

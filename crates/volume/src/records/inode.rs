@@ -215,6 +215,9 @@ pub struct Inode {
     pub created: Time,
     /// For a directory: its parent; the root is its own parent. For others: 0.
     pub parent: InodeNumber,
+    /// Of a regular file: a number that differs after each change of the content. For others: 0. See
+    /// [`Metadata::change_cookie`](crate::Metadata::change_cookie).
+    pub change_cookie: u64,
     /// A directory of unfinished files, as the program's `put` creates. No process owns it: a
     /// program that finds it later removes it.
     pub is_staging: bool,
@@ -251,7 +254,8 @@ struct RawInode {
     modified: I64,
     changed: I64,
     created: I64,
-    parent: U64,
+    /// [`Inode::parent`] of a directory, [`Inode::change_cookie`] of a regular file.
+    parent_or_cookie: U64,
     blocks: U64,
 }
 
@@ -287,6 +291,7 @@ impl Inode {
             changed: now,
             created: now,
             parent: InodeNumber(0),
+            change_cookie: 0,
             is_staging: false,
             target: Box::default(),
         }
@@ -359,7 +364,11 @@ impl Inode {
             modified: self.modified.seconds.into(),
             changed: self.changed.seconds.into(),
             created: self.created.seconds.into(),
-            parent: self.parent.0.into(),
+            parent_or_cookie: match self.kind {
+                FileType::Directory => self.parent.0.into(),
+                FileType::File => self.change_cookie.into(),
+                _ => 0.into(),
+            },
             blocks: self.blocks.into(),
         };
         let times = [self.accessed, self.modified, self.changed, self.created];
@@ -400,7 +409,12 @@ impl Inode {
         if is_symlink && record.size.get() != target.len() as u64 || record.size.get() >> 63 != 0 {
             return Err(damaged("has an invalid size"));
         }
-        if kind == FileType::Directory && InodeNumber::new(record.parent.get()).is_none() {
+        let (parent, change_cookie) = match (kind, record.parent_or_cookie.get()) {
+            (FileType::Directory, parent) => (parent, 0),
+            (FileType::File, cookie) => (0, cookie),
+            _ => (0, 0),
+        };
+        if kind == FileType::Directory && InodeNumber::new(parent).is_none() {
             return Err(damaged("has an invalid parent"));
         }
         let is_staging = record.flags & STAGING_FLAG != 0;
@@ -422,7 +436,8 @@ impl Inode {
             modified,
             changed,
             created,
-            parent: InodeNumber(record.parent.get()),
+            parent: InodeNumber(parent),
+            change_cookie,
             is_staging,
             target: target.into(),
         })
@@ -445,14 +460,16 @@ mod tests {
 
     fn of(kind: FileType) -> Inode {
         let mut inode = Inode::new(kind, 0o7644);
-        (inode.user, inode.group, inode.parent) = (1000, 100, InodeNumber(7));
+        (inode.user, inode.group) = (1000, 100);
         inode.modified = Time::from_nanoseconds(-5);
         inode.created = Time::new(i64::MIN, 999_999_999).unwrap();
         inode.accessed = Time::new(i64::MAX, 7).unwrap();
         match kind {
             FileType::Symlink => (inode.target, inode.size) = (b"../a".as_slice().into(), 4),
-            FileType::File => (inode.size, inode.blocks) = (1 << 40, 7),
-            FileType::Directory => inode.is_staging = true,
+            FileType::File => {
+                (inode.size, inode.blocks, inode.change_cookie) = (1 << 40, 7, u64::MAX - 1);
+            }
+            FileType::Directory => (inode.parent, inode.is_staging) = (InodeNumber(7), true),
             _ => inode.size = 1 << 40,
         }
         inode

@@ -59,17 +59,17 @@ impl VolumeMap {
     #[inline]
     fn takes_fast_writes(&self) -> bool {
         let shared = &self.volume.shared;
-        !self.file.is_mtime_due()
+        !self.file.is_touch_due()
             && !self.must_strip_privileges()
             && !self.fork.is_forked()
             && !shared.freeze.gate.is_closed()
             && shared.size_watch.shrunk().is_none()
     }
 
-    /// Updates the modification time, if the clock has moved since the last update.
-    pub(crate) fn update_mtime(&self) {
-        if self.file.is_mtime_due() {
-            self.file.update_mtime();
+    /// Updates the modification time and the change cookie, if they are due.
+    pub(crate) fn touch(&self) {
+        if self.file.is_touch_due() {
+            self.file.touch();
             self.volume.mark_dirty(&self.file);
         }
     }
@@ -257,7 +257,7 @@ impl ResizableMap for VolumeMap {
         if self.volume.shared.size_watch.shrunk().is_some() {
             return Some(Box::pin(ready(Err(Errno::ROFS))));
         }
-        self.update_mtime();
+        self.touch();
         self.must_strip_privileges().then(|| {
             let (volume, file) = (self.volume.clone(), self.file.clone());
             let is_superuser = self.is_superuser;

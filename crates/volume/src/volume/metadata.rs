@@ -156,6 +156,14 @@ impl Metadata {
         self.inode.changed.into()
     }
 
+    /// A number that differs after each change of the content (a write, a truncation, a hole), as the change cookie of Linux'
+    /// `statx` and the change attribute of NFS: two equal ones of a file mean that no write began between the two calls. Its order
+    /// means nothing. It becomes durable with the modification time; so after a power cut an overwrite that no
+    /// [`File::sync_all`](uringfs_file::File::sync_all) followed may be there without its cookie. 0 for other files than regular ones.
+    pub fn change_cookie(&self) -> u64 {
+        self.inode.change_cookie
+    }
+
     /// All attributes, as [`Volume::mknod`](crate::Volume::mknod) takes them.
     pub fn inode(&self) -> &Inode {
         &self.inode

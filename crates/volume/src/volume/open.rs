@@ -140,7 +140,7 @@ impl Volume {
             if lock.has_dirty() || !map.file.is_empty() {
                 self.shared.truncate_to_zero(&map.file);
             }
-            map.update_mtime();
+            map.touch();
         }
         let file = File::with_resizable_map(device, map, lock, options.file);
         if options.direct {

@@ -18,6 +18,7 @@ mod blocking;
 mod buffered_cuts;
 mod calls;
 mod catalog_space;
+mod change_cookie;
 mod closing;
 mod delayed;
 mod delayed_reservation;
