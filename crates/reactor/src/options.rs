@@ -34,7 +34,7 @@ pub enum Require {
     Full,
 }
 
-/// The options of a reactor. Each is a switch, but the clock, the number of waits, and whether the thread serves.
+/// The options of a reactor. All are switches ([`Self::set`]), but for `clock`, `max_waits` and `serving`.
 ///
 /// ```
 /// # mod uringfs {
@@ -64,12 +64,12 @@ pub struct ReactorOptions {
     pub polled: bool,
     /// `ring.commands`: submission entries of 128 bytes, which [`run_command`](crate::run_command) needs.
     pub commands: bool,
-    /// The thread serves: it also waits for descriptors.
+    /// Prefers io_uring, so that one system call waits for sockets and devices: see [`ReactorOptions::serving`].
     pub serving: bool,
     /// `ring.require`: the lowest tier to start on.
     pub require: Require,
-    /// `reactor.depth`: the maximum of requests in flight in each queue, and of operations that have not ended (EAGAIN
-    /// beyond it), 1 to 16384.
+    /// `reactor.depth`: the maximum of requests in flight in each queue, and of operations with a token that have not ended
+    /// (EAGAIN beyond it), 1 to 16384.
     pub depth: u32,
     /// The maximum of waits for descriptors (EAGAIN beyond it), 1 to 32768.
     pub max_waits: u32,
@@ -156,8 +156,9 @@ impl ReactorOptions {
         self
     }
 
-    /// The maximum of requests in flight in each queue, and of operations that have not ended (EAGAIN beyond it). A depth
-    /// that is not from 1 to 16384 becomes the nearest one that is.
+    /// The maximum of requests in flight in each queue, and of operations with a token that have not ended (EAGAIN beyond it).
+    /// Awaited operations have no maximum: their requests wait for room. A depth that is not from 1 to 16384 becomes the nearest
+    /// one that is.
     pub fn depth(mut self, depth: u32) -> ReactorOptions {
         self.depth = depth.clamp(1, MAX_DEPTH);
         self

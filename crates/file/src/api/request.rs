@@ -98,7 +98,7 @@ impl FileRequest {
                 (request, sender)
             }
         };
-        match reactor.admit_operation(&request.file.handle.device_inner) {
+        match reactor.admit_awaited(&request.file.handle.device_inner) {
             Ok(permit) => request.start_admitted(reactor, permit, Requester::Future(sender)),
             Err(error) => {
                 drop(request.file);

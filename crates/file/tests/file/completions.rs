@@ -184,3 +184,19 @@ fn a_reap_that_does_not_wait_sees_completions_while_a_timer_runs() {
         drop(timer);
     }
 }
+
+#[test]
+fn awaited_operations_beyond_the_depth_wait_for_room() {
+    for queue in [QueueKind::Ring, QueueKind::Sync, QueueKind::Threads] {
+        let options = ReactorOptions::new().queue(queue).depth(4);
+        let (reactor, file) = (Reactor::new(options).unwrap(), null_file());
+        reactor.block_on(async {
+            // Those that do not begin with a block are not for the fast path.
+            let read = |number: u64| file.read_at(Buffer::zeroed(4096), number * 4096 + number % 2);
+            let reads: Vec<_> = (0..64).map(|number| reactor.spawn(read(number))).collect();
+            for read in reads {
+                assert_eq!(read.await.unwrap().0, Ok(4096), "{queue}");
+            }
+        });
+    }
+}

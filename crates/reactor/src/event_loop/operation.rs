@@ -80,12 +80,32 @@ impl ReactorCore {
     /// # Errors
     /// - ECHILD: this is the child of a fork.
     /// - ENODEV: the device was removed.
-    /// - EAGAIN: as many operations as `reactor.depth` allows have not ended.
+    /// - EAGAIN: as many operations with a token as `reactor.depth` allows have not ended.
     /// - The errors of [`Self::attach`].
     #[inline(always)]
     pub fn admit_operation(
         &self,
         device_inner: &Arc<DeviceInner>,
+    ) -> Result<AdmissionPermit, Errno> {
+        let is_full = self.tasks.borrow().with_tokens() >= self.options.depth as usize;
+        self.admit(device_inner, is_full)
+    }
+
+    /// Admits an operation for a caller that awaits it. The depth does not apply: a task has no other way to wait for room than
+    /// to await, and the requests wait in the backlog of the reactor.
+    ///
+    /// # Errors
+    /// As [`Self::admit_operation`], without EAGAIN.
+    #[inline(always)]
+    pub fn admit_awaited(&self, device_inner: &Arc<DeviceInner>) -> Result<AdmissionPermit, Errno> {
+        self.admit(device_inner, false)
+    }
+
+    #[inline(always)]
+    fn admit(
+        &self,
+        device_inner: &Arc<DeviceInner>,
+        is_full: bool,
     ) -> Result<AdmissionPermit, Errno> {
         let device = device_inner.index();
         let mut io = self.io.borrow_mut();
@@ -95,7 +115,7 @@ impl ReactorCore {
         if device_inner.is_closed() {
             return Err(Errno::NODEV);
         }
-        if self.tasks.borrow().requested() >= self.options.depth as usize {
+        if is_full {
             return Err(Errno::AGAIN);
         }
         match io.in_flight.devices.get_mut(device.get()) {
@@ -112,8 +132,7 @@ impl ReactorCore {
         }
     }
 
-    /// Admits an operation without a requester: it is started for [`Requester::Detached`]. The depth does not apply. It
-    /// bounds the operations that start such ones.
+    /// Admits an operation without a requester: it is started for [`Requester::Detached`]. The depth does not apply.
     ///
     /// # Errors
     /// As [`Self::admit_operation`], without ECHILD and EAGAIN.

@@ -28,8 +28,8 @@ pub(crate) struct OperationState {
 }
 
 impl OperationState {
-    pub(crate) fn has_requester(&self) -> bool {
-        !matches!(self.requester, Requester::Detached)
+    pub(crate) fn has_token(&self) -> bool {
+        matches!(self.requester, Requester::Token(_))
     }
 
     pub(crate) fn take_requester(&mut self) -> Requester {

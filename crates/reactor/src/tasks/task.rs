@@ -97,8 +97,8 @@ pub(crate) struct Tasks {
     /// [`Self::hold_spawned`].
     held: Option<Vec<u32>>,
     operations: usize,
-    /// Operations with a requester.
-    requested: usize,
+    /// Those of them that have a token.
+    with_tokens: usize,
     /// Makes the waker of a task. Only a new task needs it.
     make_waker: Box<dyn Fn(u32) -> Waker>,
 }
@@ -111,7 +111,7 @@ impl Tasks {
             ready: VecDeque::new(),
             held: None,
             operations: 0,
-            requested: 0,
+            with_tokens: 0,
             make_waker,
         }
     }
@@ -124,7 +124,7 @@ impl Tasks {
         operation: Option<OperationState>,
     ) -> RunningTask<TaskSlot<F>> {
         self.operations += operation.is_some() as usize;
-        self.requested += operation.as_ref().is_some_and(OperationState::has_requester) as usize;
+        self.with_tokens += operation.as_ref().is_some_and(OperationState::has_token) as usize;
         let type_id = TypeId::of::<F>();
         let pool = self.pools.iter_mut().find(|pool| pool.type_id == type_id);
         let Some(index) = pool.and_then(|pool| pool.free.pop()) else {
@@ -247,10 +247,10 @@ impl Tasks {
         self.operations
     }
 
-    /// The number of operations with a requester. The depth bounds these.
+    /// The number of operations with a token that have not ended. The depth bounds these.
     #[inline(always)]
-    pub(crate) fn requested(&self) -> usize {
-        self.requested
+    pub(crate) fn with_tokens(&self) -> usize {
+        self.with_tokens
     }
 
     /// Takes the requesters of all operations, to report to them that the operations never end.
@@ -278,7 +278,7 @@ impl Tasks {
     pub(crate) fn end_operation(&mut self, index: u32) -> OperationState {
         let ended = self.tasks[index as usize].operation.take().expect("an operation ends once");
         self.operations -= 1;
-        self.requested -= ended.has_requester() as usize;
+        self.with_tokens -= ended.has_token() as usize;
         ended
     }
 
