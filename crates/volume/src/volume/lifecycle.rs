@@ -75,7 +75,8 @@ impl Volume {
 
     /// Closes the volume: makes all changes durable, ends it with its last commit, and reports what failed. After
     /// success the file or the device is free for another program. A drop does the same, but reports failures only to
-    /// [`Self::errors`].
+    /// [`Self::errors`], and in a task whose reactor has operations in flight it waits for no page cache: what is dirty becomes
+    /// durable later, if the process lives that long.
     ///
     /// All clones and files must be closed before. If one is still open, the changes are durable nevertheless, and the
     /// volume stays open until the last of them is dropped. Blocks as [`Self::sync`].
@@ -111,7 +112,7 @@ impl VolumeOptions {
     /// ENOENT and other errors of opening the path; as [`Self::open_on`].
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Volume, Error> {
         let access = if self.read_only { Access::Read } else { Access::ReadWrite };
-        let device = Device::open(path.as_ref(), access).map_err(open_error);
+        let device = Device::open(&path, access).map_err(open_error);
         device.and_then(|device| self.open_on(device)).of_path(bytes(&path))
     }
 }

@@ -19,8 +19,8 @@ use crate::volume::file_map::VolumeMap;
 use crate::volume::volume::Volume;
 
 impl Volume {
-    /// Opens a file for reading, through the page cache. Follows a symbolic link at the end of the path. You may use it
-    /// for a single request.
+    /// Opens a file for reading, through the page cache. Follows a symbolic link at the end of the path.
+    /// Opening is cheap, so that a server may open a file for each request.
     ///
     /// # Errors
     /// ENOENT, EISDIR and other errors of paths; errors of the catalog.
@@ -124,7 +124,7 @@ impl Volume {
         let (device, lock) = (self.shared.device.clone(), open.lock.clone());
         let map = VolumeMap {
             file: open,
-            volume: self.clone(),
+            volume: self.of_file(),
             is_superuser: options.credentials == Credentials::Superuser,
             access_time: options.access_time,
             is_readable: options.read,

@@ -81,8 +81,8 @@ impl VolumeOptions {
             Access::ReadOnly => None,
             Access::ReadWrite => Some(start_commit_thread(&shared)?),
         };
-        let threads = Arc::new(Threads::new(shared.clone(), commit_thread));
-        Ok(Volume { shared, _threads: threads })
+        let threads = Threads::new(shared.clone(), commit_thread);
+        Ok(Volume::new(shared, threads))
     }
 
     /// Opens the catalog that the superblock names. If that fails, the error says what the device has in its place.

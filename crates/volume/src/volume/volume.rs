@@ -8,7 +8,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 use uringfs_device::{Device, Errno};
 use uringfs_file::{CommitFuture, SyncScope, TruncateGeneration, WriteOrigin};
-use uringfs_reactor::quiescence;
+use uringfs_reactor::{operations_in_flight, quiescence};
 
 use crate::blocks::BLOCK;
 use crate::catalog::Access;
@@ -26,9 +26,12 @@ use crate::superblock::{SLOTS, with_repair_advice};
 /// thread.
 ///
 /// Names and attributes come from memory. Those evicted from it are read from the device, and the calling thread
-/// blocks meanwhile. Tasks use [`Self::as_async`]. Changes are durable after [`Volume::sync`], after [`File::sync_all`](uringfs_file::File::sync_all) of
-/// the file, or when the last clone and the last open file are dropped. Bytes that are still in a page cache at that
-/// drop become durable a moment later.
+/// blocks meanwhile. Tasks use [`Self::as_async`].
+///
+/// Changes are durable after [`Volume::close`], after [`Volume::sync`], and after
+/// [`File::sync_all`](uringfs_file::File::sync_all) of any file. A drop of the last clone writes page caches back and makes everything
+/// durable, too, as far as it can: it reports no error, and in a task whose reactor has operations in flight it does not wait for
+/// page caches. Nothing is made durable by time alone: a process that is killed before loses names, sizes and buffered bytes.
 ///
 /// In the child of a fork the volume stays the parent's: names, writes and syncs return ECHILD, and a drop changes
 /// nothing. In the child, reads of a file that was open before the fork may be stale.
@@ -58,8 +61,37 @@ use crate::superblock::{SLOTS, with_repair_advice};
 /// ```
 #[derive(Clone)]
 pub struct Volume {
+    /// `None` for a file's own clone. The first field: its drop needs the threads.
+    _program: Option<Arc<ProgramHandle>>,
     pub(crate) shared: Arc<VolumeShared>,
     pub(crate) _threads: Arc<Threads>,
+}
+
+/// What the clones of the program have in common. Files, and the dirty folios of a page cache, have clones of their own, with
+/// which the volume stays open.
+struct ProgramHandle {
+    shared: Weak<VolumeShared>,
+    threads: Weak<Threads>,
+}
+
+impl Drop for ProgramHandle {
+    /// Saves what is in page caches: the program may end next.
+    fn drop(&mut self) {
+        let (Some(shared), Some(threads)) = (self.shared.upgrade(), self.threads.upgrade()) else {
+            return;
+        };
+        let volume = Volume { _program: None, shared, _threads: threads };
+        // In the child of a fork another thread may have had the locks.
+        if volume.shared.group_commit.is_forked() {
+            return;
+        }
+        // These end only after the task that runs this, and the wait may be for one of them.
+        let stuck = operations_in_flight(volume.device().index()).stuck;
+        if stuck == 0 && volume.has_dirty_files() {
+            // A failure was published to `Volume::errors`.
+            _ = volume.sync();
+        }
+    }
 }
 
 /// The threads of a volume. They end with its last clone, after the last commit.
@@ -319,6 +351,19 @@ impl Volume {
 }
 
 impl Volume {
+    /// The first handle of a volume.
+    pub(crate) fn new(shared: Arc<VolumeShared>, threads: Threads) -> Volume {
+        let threads = Arc::new(threads);
+        let program =
+            ProgramHandle { shared: Arc::downgrade(&shared), threads: Arc::downgrade(&threads) };
+        Volume { _program: Some(Arc::new(program)), shared, _threads: threads }
+    }
+
+    /// A clone for a file, which keeps the volume open but is no handle of the program.
+    pub(crate) fn of_file(&self) -> Volume {
+        Volume { _program: None, shared: self.shared.clone(), _threads: self._threads.clone() }
+    }
+
     /// Runs a transaction that changes something.
     pub(crate) async fn change<T>(
         &self,
@@ -378,12 +423,18 @@ impl Volume {
         }
     }
 
+    fn open_files(&self) -> Vec<Arc<OpenFile>> {
+        self.shared.state.lock().open.values().filter_map(Weak::upgrade).collect()
+    }
+
+    fn has_dirty_files(&self) -> bool {
+        self.open_files().iter().any(|file| file.lock.has_dirty())
+    }
+
     /// Writes back the dirty bytes of all open files.
     async fn write_back_files(&self, mode: WaitMode) -> Result<(), Errno> {
-        let open: Vec<_> =
-            self.shared.state.lock().open.values().filter_map(Weak::upgrade).collect();
         let mut saved = Ok(());
-        for file in open {
+        for file in self.open_files() {
             if let Some(save) = file.lock.write_back() {
                 saved = saved.and(mode.wait(save).await);
             }

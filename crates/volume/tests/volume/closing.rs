@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 
 use uringfs_buffer::Buffer;
 use uringfs_device::backend::memory::Memory;
-use uringfs_device::backend::sim::{Fault, Rule, Sim, SimOptions, When};
+use uringfs_device::backend::sim::{Crash, Fault, Rule, Sim, SimOptions, When};
 use uringfs_device::{Backend, Device, Errno, Geometry, KernelTarget, Op, Request};
 use uringfs_file::Tokens;
 use uringfs_reactor::Token;
-use uringfs_volume::{Error, FormatOptions, Volume};
+use uringfs_volume::{Error, FormatOptions, OpenOptions, Volume};
 
 use crate::fixture::{create, formatted, reactor};
 
@@ -104,6 +104,24 @@ fn a_close_waits_for_the_last_commit_of_the_thread_with_the_last_handle() {
     }
     drop((write, file));
     volume.close().unwrap();
+}
+
+#[test]
+fn a_drop_saves_what_is_in_page_caches() {
+    let sim = Sim::new(SimOptions::new(64 << 20));
+    let volume = formatted(&sim);
+    let recovered = || Volume::open_on(Device::new(sim.crash_image(Crash::LoseAll)).unwrap());
+    volume.create_dir("/d").unwrap();
+    volume.write("/d/closed", "1").unwrap();
+    let file = volume.open_with("/d/open", OpenOptions::new().write(true).create(true)).unwrap();
+    file.write_at("2", 0).wait().0.unwrap();
+    let clone = volume.clone();
+    drop(volume);
+    assert!(!recovered().unwrap().exists("/d").unwrap(), "a clone is left");
+    drop(clone);
+    let volume = recovered().unwrap();
+    assert_eq!(volume.read("/d/closed").unwrap(), b"1");
+    assert_eq!(volume.read("/d/open").unwrap(), b"2");
 }
 
 #[test]
