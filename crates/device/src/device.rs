@@ -57,8 +57,8 @@ impl Device {
     ///
     /// # Errors
     /// The error of opening it or of reading its geometry, with the path.
-    pub fn open(path: &Path, access: Access) -> io::Result<Device> {
-        Device::from_backend(open(path, access)?)
+    pub fn open(path: impl AsRef<Path>, access: Access) -> io::Result<Device> {
+        Device::from_backend(open(path.as_ref(), access)?)
     }
 
     /// As [`Self::open`], to be read and written as a whole. With write access, this process opens no volume on it
@@ -66,7 +66,8 @@ impl Device {
     ///
     /// # Errors
     /// As [`Self::open`]; `ResourceBusy` (EBUSY) with write access while this process has a volume on it open.
-    pub fn open_raw(path: &Path, access: Access) -> io::Result<Device> {
+    pub fn open_raw(path: impl AsRef<Path>, access: Access) -> io::Result<Device> {
+        let path = path.as_ref();
         let core = Arc::new(DeviceInner::new(open(path, access)?)?);
         let raw_use = match access {
             Access::Read => None,

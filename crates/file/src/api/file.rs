@@ -24,7 +24,7 @@ impl File {
     /// The system's error, with the path and what to do. EBUSY for writing what holds a volume that this process has
     /// open; until a handle for writing is closed, this process opens no volume there.
     pub fn open(path: impl AsRef<Path>, access: Access) -> io::Result<File> {
-        let device = Device::open_raw(path.as_ref(), access)?;
+        let device = Device::open_raw(path, access)?;
         Ok(File::from_device(device, FileOptions::default()))
     }
 

@@ -27,9 +27,9 @@ impl Volume {
         run_blocking(self.read_in_mode(WaitMode::Blocking, bytes(&path)))
     }
 
-    /// Writes `content` to a file: creates it with permissions 0o644, or truncates it. As with std, the bytes are durable
-    /// after a later [`File::sync_all`] or [`Self::sync`]; a crash before may leave a part of them. Blocks as
-    /// [`FileOp::wait`](uringfs_file::FileOp::wait) says.
+    /// Writes `content` to a file: creates it with permissions 0o644, or truncates it. The bytes are durable after a
+    /// later [`File::sync_all`], [`Self::sync`] or [`Self::close`]. Until then a kill of this process loses them, too, unlike with
+    /// std; a crash may leave a part of them. Blocks as [`FileOp::wait`](uringfs_file::FileOp::wait) says.
     ///
     /// # Errors
     /// As [`Self::open_with`]; ENOSPC; errors of writes.

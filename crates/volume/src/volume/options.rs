@@ -48,6 +48,7 @@ impl FormatOptions {
     }
 
     /// Allows [`Volume::create`](crate::Volume::create) to format a file or a block device that exists. Everything on it is lost.
+    /// An existing file keeps its size, which must be at least [`Self::size`].
     pub fn overwrite(mut self, overwrite: bool) -> FormatOptions {
         self.overwrite = overwrite;
         self

@@ -70,7 +70,7 @@ fn meant_path(argument: &OsStr) -> Option<String> {
 fn is_without_volume(path: &OsStr) -> bool {
     let content = File::open(path).and_then(|file| probe(&file));
     content.is_ok_and(|content| !content.is_some_and(|content| content.contains("uringfs"))) && {
-        let device = Device::open(Path::new(path), Access::Read);
+        let device = Device::open(path, Access::Read);
         device
             .is_ok_and(|device| Volume::superblock_blocks(&device).is_ok_and(|all| all.is_empty()))
     }

@@ -182,7 +182,7 @@ impl Words {
                 ("rw", "") => options.read_only = false,
                 ("allow_other", "") => options.allow_other = true,
                 ("noatime", "") => options.access_times = false,
-                ("atime" | "relatime" | "strictatime", "") => options.access_times = true,
+                ("atime" | "relatime", "") => options.access_times = true,
                 ("suid", "") => options.set_id = true,
                 ("nosuid", "") => options.set_id = false,
                 ("dev", "") => options.devices = true,
@@ -230,7 +230,16 @@ impl Words {
                     _,
                 ) => {}
                 _ if name.starts_with("x-") => {}
-                ("sync" | "dirsync" | "discard", _) => {
+                ("strictatime", _) => {
+                    let what = "access times follow relatime; leave the option out";
+                    return Err(Error::input(format!("-o {word}: {what}")));
+                }
+                ("discard", _) => {
+                    let what =
+                        "a mount does not discard freed blocks on the device; leave the option out";
+                    return Err(Error::input(format!("-o {word}: {what}")));
+                }
+                ("sync" | "dirsync", _) => {
                     let what = "a mount does not do this; changes are durable after fsync, or after commit=SECONDS";
                     return Err(Error::input(format!("-o {word}: {what}")));
                 }

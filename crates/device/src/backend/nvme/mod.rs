@@ -2,10 +2,9 @@
 //!
 //! ```no_run
 //! # mod uringfs { pub use uringfs_device as device; }
-//! use std::path::Path;
 //! use uringfs::device::{Access, Device};
 //!
-//! let device = Device::open(Path::new("/dev/ng0n1"), Access::ReadWrite)?;
+//! let device = Device::open("/dev/ng0n1", Access::ReadWrite)?;
 //! # Ok::<_, std::io::Error>(())
 //! ```
 //!

@@ -34,7 +34,7 @@ fn assert_never_changed(target: &str, part: &str) {
 }
 
 fn open(path: &str, access: Access) -> Result<Volume, String> {
-    let device = Device::open(path.as_ref(), access).map_err(|error| error.to_string())?;
+    let device = Device::open(path, access).map_err(|error| error.to_string())?;
     Volume::open_on(device).map_err(|error| error.to_string())
 }
 
@@ -64,7 +64,7 @@ fn as_root_a_volume_opens_under_only_one_device_name() {
     let disk = LoopDisk::new();
     let upper = LoopDisk::over(Path::new(&disk.device), folder());
     let image = disk.image().display().to_string();
-    let device = Device::open(image.as_ref(), Access::ReadWrite).unwrap();
+    let device = Device::open(&image, Access::ReadWrite).unwrap();
     Volume::format(&device, &FormatOptions::default()).unwrap();
     drop(device);
     let names = [image.as_str(), &disk.device, &upper.device];
@@ -125,7 +125,7 @@ fn as_root_the_file_of_a_disk_with_a_mounted_partition_is_never_written() {
     // Another part of the same disk can be used.
     let free = ["--offset", "6291456", "--find", "--show", &image];
     let beside = tool("losetup", &free).trim().to_owned();
-    let opened = Device::open(beside.as_ref(), Access::ReadWrite);
+    let opened = Device::open(&beside, Access::ReadWrite);
     tool("losetup", &["--detach", &beside]);
     opened.unwrap();
 }
