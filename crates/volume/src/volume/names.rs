@@ -131,7 +131,8 @@ impl Volume {
     }
 
     /// Removes a directory with everything in it. Follows no symbolic link: links are removed. It is not atomic: after
-    /// an error or a power cut some of the names are gone.
+    /// an error or a power cut some of the names are gone. A directory that is moved out of it meanwhile stays, with what
+    /// is left in it.
     ///
     /// # Errors
     /// ENOENT, ENOTDIR, and other errors of paths; EBUSY for the root.

@@ -9,6 +9,7 @@ use crate::error::{Error, OfPath};
 use crate::namespace::directory::DirectoryEntry;
 use crate::namespace::operations as operation;
 use crate::namespace::path::{Follow, NameAt, bytes};
+use crate::namespace::transaction::{Retry, Transaction};
 use crate::records::inode::{FileType, InodeNumber};
 use crate::volume::names::new_directory;
 use crate::volume::volume::Volume;
@@ -69,9 +70,7 @@ impl Volume {
                 // From where the last batch ended: a listing from the start would pass all that was removed again.
                 let batch = self.entries_for_lookups(mode, last.number, last.after.clone()).await?;
                 let Some(end) = batch.entries.last() else {
-                    let name = NameAt::Entry(last.parent, &last.name);
-                    let removal = operation::remove_directory(name);
-                    gone_or(self.change(mode, removal).await)?;
+                    self.change(mode, last.remove()).await?;
                     open.pop();
                     continue;
                 };
@@ -79,19 +78,31 @@ impl Volume {
                 last.entries = batch.entries.into_iter();
                 continue;
             };
-            if entry.kind == FileType::Directory {
-                let parent = last.number;
-                open.push(OpenDirectory::new(parent, entry.name, entry.inode));
-            } else {
-                let name = NameAt::Entry(last.number, &entry.name);
-                gone_or(self.change(mode, operation::remove(name)).await)?;
+            let parent = last.number;
+            match self.change(mode, last.remove_entry(&entry.name)).await? {
+                Removal::Done => {}
+                Removal::IsDirectory(number) => {
+                    open.push(OpenDirectory::new(parent, entry.name, number));
+                }
+                Removal::Moved => drop(open.pop()),
             }
         }
         Ok(())
     }
 }
 
-/// A directory that is being emptied, and its name.
+/// What a call that removes a name of an [`OpenDirectory`] finds.
+enum Removal {
+    /// The name is gone.
+    Done,
+    /// It is the name of a directory, which is to be emptied first.
+    IsDirectory(InodeNumber),
+    /// The open directory is no longer where its name was found.
+    Moved,
+}
+
+/// A directory that is being emptied, and its name. Each step looks the name up again: a directory that another caller moves
+/// away keeps what is left in it.
 struct OpenDirectory {
     parent: InodeNumber,
     name: Vec<u8>,
@@ -106,12 +117,40 @@ impl OpenDirectory {
         let (entries, after) = (Vec::new().into_iter(), Vec::new());
         OpenDirectory { parent, name, number, entries, after }
     }
-}
 
-/// Whether a name is gone: another caller may have removed it.
-fn gone_or(removed: Result<(), Error>) -> Result<(), Error> {
-    match removed {
-        Err(error) if error.errno() == Errno::NOENT => Ok(()),
-        removed => removed,
+    /// Removes a name in it, unless that is a directory's.
+    fn remove_entry(
+        &self,
+        name: &[u8],
+    ) -> impl FnMut(&mut Transaction<'_>) -> Result<Removal, Retry> {
+        move |transaction| {
+            if !self.is_in_place(transaction)? {
+                return Ok(Removal::Moved);
+            }
+            // The batch that has the name may be old: it may be gone, or be that of another file by now.
+            match transaction.lookup(self.number, name) {
+                Err(Retry::Fail(error)) if error.errno() == Errno::NOENT => Ok(Removal::Done),
+                Ok((number, inode)) if inode.kind == FileType::Directory => {
+                    Ok(Removal::IsDirectory(number))
+                }
+                found => {
+                    found?;
+                    transaction.unlink(self.number, name)?;
+                    Ok(Removal::Done)
+                }
+            }
+        }
+    }
+
+    /// Removes the directory itself, which is empty.
+    fn remove(&self) -> impl FnMut(&mut Transaction<'_>) -> Result<(), Retry> {
+        move |transaction| match self.is_in_place(transaction)? {
+            true => transaction.remove_directory(self.parent, &self.name),
+            false => Ok(()),
+        }
+    }
+
+    fn is_in_place(&self, transaction: &Transaction<'_>) -> Result<bool, Retry> {
+        Ok(transaction.find(self.parent, &self.name)? == Some(self.number))
     }
 }
