@@ -93,13 +93,22 @@ impl VolumeOptions {
         access: Access,
     ) -> Result<Catalog, Error> {
         let cache_bytes = self.catalog_cache_bytes / 4;
-        let options = CatalogOptions { access, cache_bytes, ..CatalogOptions::default() };
-        open_catalog(blocks, &found.superblock, options).map_err(|error| {
-            match (error.kind(), found.other_format) {
-                (ErrorKind::Damaged, Some(format)) => format.error(),
-                _ if !found.has_own_backup() => with_checked_advice(blocks, error),
-                _ => error,
+        let open = |access| {
+            let options = CatalogOptions { access, cache_bytes, ..CatalogOptions::default() };
+            open_catalog(blocks, &found.superblock, options)
+        };
+        let opened = match access {
+            // Opening for writing writes to the catalog and its log. So first find out whether they are those of this
+            // superblock, which only the catalog knows.
+            Access::ReadWrite if !found.has_own_backup() => {
+                open(Access::ReadOnly).map(drop).and_then(|()| open(access))
             }
+            _ => open(access),
+        };
+        opened.map_err(|error| match (error.kind(), found.other_format) {
+            (ErrorKind::Damaged, Some(format)) => format.error(),
+            _ if !found.has_own_backup() => with_checked_advice(blocks, error),
+            _ => error,
         })
     }
 

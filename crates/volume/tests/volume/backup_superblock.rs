@@ -2,7 +2,7 @@
 //! superblocks it holds. The backup is in its place whenever the volume has grown.
 
 use uringfs_buffer::Buffer;
-use uringfs_device::backend::sim::{CrashPlan, Fault, Rule, Sim, SimOptions, When};
+use uringfs_device::backend::sim::{Crash, CrashPlan, Fault, Rule, Sim, SimOptions, When};
 use uringfs_device::{Device, Errno, Op};
 use uringfs_file::{FallocateSize, File, FileOptions};
 use uringfs_reactor::Reactor;
@@ -270,9 +270,7 @@ fn a_power_cut_while_growing_leaves_usable_superblocks() {
         let (mut restored, mut sizes) = (0, std::collections::BTreeSet::new());
         for image in test_volume.sim.crash_images(plan) {
             let place = format!("{old} to {new}, seed 7, cut {}, {:?}", image.cut, image.crash);
-            let lost = TestVolume::of(
-                &image.sim.crash_image(uringfs_device::backend::sim::Crash::KeepAll),
-            );
+            let lost = TestVolume::of(&image.sim.crash_image(Crash::KeepAll));
             let found = TestVolume::of(&image.sim);
             let lines = found.check(false).unwrap();
             let is_older = |line: &String| line.ends_with("older than the newest");
@@ -372,6 +370,35 @@ fn the_beginning_of_another_volume_is_refused_and_repaired() {
         assert_eq!(test_volume.open().unwrap().uuid(), uuid, "{place}");
         test_volume.assert_has_files(200, &place);
     }
+}
+
+#[test]
+fn a_refused_volume_that_was_not_closed_is_not_written() {
+    let before = TestVolume::new(256 * MIB, 40 * MIB);
+    before.make_files(20);
+    let volume = before.open().unwrap();
+    volume.resize(256 * MIB).unwrap();
+    let uuid = volume.uuid();
+    // From behind the log on, where the log of a volume that was made so large lies.
+    let content = garbage(MIB);
+    let file = create(&volume, "/file");
+    assert_eq!(
+        before.reactor.block_on(file.write_at(Buffer::copy_of(&content), 0)).0,
+        Ok(content.len())
+    );
+    volume.sync().unwrap();
+    let test_volume = TestVolume::of(&before.sim.crash_image(Crash::KeepAll));
+    overwrite_with_another(&test_volume, 256 * MIB, MIB);
+    let record = test_volume.sim.record().len();
+    let error = test_volume.open().map(drop).unwrap_err();
+    assert!(error.to_string().contains("of another volume"), "{error}");
+    assert_eq!(test_volume.sim.record().len(), record, "a refused volume is not written");
+    test_volume.check(true).unwrap();
+    test_volume.assert_sound("repaired");
+    test_volume.assert_has_files(20, "repaired");
+    let volume = test_volume.open().unwrap();
+    assert_eq!(volume.uuid(), uuid);
+    assert!(volume.read("/file").unwrap() == content, "the file is as it was");
 }
 
 #[test]
