@@ -54,13 +54,16 @@ impl VolumeShared {
         Ok(())
     }
 
-    /// Gives up the uncommitted changes of a file whose inode cannot be read. Its next sync fails, and the volume's.
+    /// Gives up the uncommitted changes of a file whose inode cannot be read. Its next sync fails, and the volume's. Its
+    /// extents change nevertheless: the blocks that they had become free, and those that they have now do not.
     pub(super) fn lose_changes(&self, number: InodeNumber, error: Error) {
         let warning = error.context(format!("changes of inode {} are lost", number.0)).to_string();
         {
             let state = &mut *self.state.lock();
             if let Some(file) = state.dirty.remove(&number) {
-                file.take_changes(&mut ChangeSet::default(), NO_COMMIT);
+                let mut extents = ChangeSet::default();
+                file.take_changes(&mut extents, NO_COMMIT);
+                state.overlay.apply(extents);
             }
             state.warnings.push(warning.clone());
         }
@@ -80,6 +83,7 @@ mod tests {
     use super::*;
     use crate::blocks::{BLOCK, Run};
     use crate::catalog::Batch;
+    use crate::check::CheckOptions;
     use crate::core::commit::Collected;
     use crate::namespace::open_options::OpenOptions;
     use crate::records::overlay::Overlay;
@@ -122,6 +126,32 @@ mod tests {
         assert!(flaws.iter().any(|flaw| flaw.contains("are lost")), "{flaws:?}");
         assert!(volume.sync().is_err() && !volume.is_read_only());
         volume.sync().unwrap();
+    }
+
+    #[test]
+    fn extents_of_a_file_whose_inode_is_damaged_match_the_free_blocks() {
+        let (device, volume) = volume(64 << 20, 64 << 20);
+        let reactor = Reactor::new(ReactorOptions::default()).unwrap();
+        let direct = OpenOptions::new().write(true).create(true).direct(true);
+        let write = |file: &File, bytes: usize| {
+            reactor.block_on(file.write_at(Buffer::copy_of(&vec![1; bytes]), 0)).0.unwrap();
+        };
+        let [cut, grown] = ["/cut", "/grown"].map(|path| volume.open_with(path, direct).unwrap());
+        write(&cut, 64 << 12);
+        volume.sync().unwrap();
+        for path in ["/cut", "/grown"] {
+            corrupt(&volume, Key::Inode(volume.metadata(path).unwrap().ino()));
+        }
+        volume.shared.state.lock().overlay = Overlay::new(1 << 20);
+        reactor.block_on(cut.set_len(0)).unwrap();
+        write(&grown, 32 << 12);
+        assert!(volume.sync().is_err());
+        drop((cut, grown));
+        volume.close().unwrap();
+        let report = Volume::check(&device, CheckOptions::default(), &mut |_, _| {}).unwrap();
+        let lines: Vec<String> = report.findings.iter().map(ToString::to_string).collect();
+        let is_of_blocks = |line: &String| line.contains("region") || line.contains("as free");
+        assert!(!lines.is_empty() && !lines.iter().any(is_of_blocks), "{lines:?}");
     }
 
     #[test]
