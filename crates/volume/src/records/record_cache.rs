@@ -67,15 +67,17 @@ impl RecordCache {
         self.get(table, key);
     }
 
-    /// Inserts a record that may be read. It is evicted before those that were.
+    /// Inserts a record that may be read. It is evicted before those that were. A longer key than any record has is
+    /// not inserted: only a crafted catalog has such keys.
     pub(crate) fn insert_unused(&mut self, table: Table, key: &[u8], value: Option<&[u8]>) {
+        let Ok(key_bytes) = u16::try_from(key.len()) else { return };
         self.remove(table, key);
         let bytes = record_bytes(key, value);
         while self.bytes + bytes > self.limit && !self.entries.is_empty() {
             self.evict();
         }
         self.bytes += bytes;
-        self.entries.insert(CachedRecord::new(table, key, value));
+        self.entries.insert(CachedRecord::new(table, (key, key_bytes), value));
     }
 
     /// Removes a record that is about to change.
@@ -109,9 +111,8 @@ pub(crate) fn record_bytes(key: &[u8], value: Option<&[u8]>) -> usize {
 }
 
 impl CachedRecord {
-    fn new(table: Table, key: &[u8], value: Option<&[u8]>) -> CachedRecord {
+    fn new(table: Table, (key, key_bytes): (&[u8], u16), value: Option<&[u8]>) -> CachedRecord {
         let bytes = [key, value.unwrap_or_default()].concat().into();
-        let key_bytes = key.len().try_into().expect("a key has a few hundred bytes");
         let (has_value, is_used) = (value.is_some(), Cell::new(false));
         CachedRecord { bytes, key_bytes, table, has_value, is_used }
     }

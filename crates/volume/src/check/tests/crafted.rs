@@ -224,6 +224,31 @@ fn invalid_inode_numbers_are_damage_in_every_table() {
 }
 
 #[test]
+fn a_key_that_no_record_has_is_not_cached() {
+    let fixture = TestVolume::new();
+    let orphan = fixture.number("/a/pipe") + 1;
+    let long = |number: u64| [number.to_be_bytes().to_vec(), vec![1; 70_000]].concat();
+    fixture.plant(|_, batch| {
+        batch.change(Table::Inodes, &long(5), Some(b"x"));
+        // A commit deletes its records.
+        batch.put(Key::Inode(orphan), &Inode::new(FileType::File, 0o600).to_record());
+        batch.put(Key::Orphan(orphan), b"");
+        batch.change(Table::Xattrs, &long(orphan), Some(b"x"));
+    });
+    let volume = fixture.open();
+    // The second look-up reads the inodes of the group.
+    for path in ["/one", "/a/two", "/a/b/three", "/d/five"] {
+        assert!(volume.symlink_metadata(path).is_ok(), "{path}");
+    }
+    volume.create_dir("/new").unwrap();
+    volume.sync().unwrap();
+    drop(volume);
+    let repaired = fixture.check(REPAIR);
+    assert!(repaired.is_repaired() && !repaired.is_sound(), "{}", text(&repaired));
+    fixture.assert_sound();
+}
+
+#[test]
 fn a_directory_with_an_invalid_parent_is_damage() {
     let fixture = TestVolume::new();
     let number = fixture.number("/d");
