@@ -138,6 +138,10 @@ impl DirectoryStream {
     /// EINVAL for a number that was never a position of this stream, or of one that shares its positions.
     pub fn seek(&mut self, position: u64) -> Result<(), Error> {
         if position == self.position {
+            if position == 0 {
+                // As `rewinddir`: names that were created since it looked are found.
+                self.forget_batch();
+            }
             return Ok(());
         }
         let found = match position {
@@ -154,8 +158,7 @@ impl DirectoryStream {
             return Err(Error::refused(Errno::INVAL, what));
         };
         (self.expected, self.after) = found;
-        self.batch.clear();
-        self.is_last_batch = false;
+        self.forget_batch();
         self.position = position;
         Ok(())
     }
@@ -164,9 +167,13 @@ impl DirectoryStream {
     /// joins them from several streams, calls it before each part.
     pub fn refresh(&mut self) {
         if self.name_changes != self.name_changes_now() {
-            self.batch.clear();
-            self.is_last_batch = false;
+            self.forget_batch();
         }
+    }
+
+    fn forget_batch(&mut self) {
+        self.batch.clear();
+        self.is_last_batch = false;
     }
 
     fn name_changes_now(&self) -> u64 {

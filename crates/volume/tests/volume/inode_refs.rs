@@ -375,6 +375,23 @@ fn a_stream_returns_to_a_position_whose_name_was_removed() {
 }
 
 #[test]
+fn a_stream_of_an_empty_directory_starts_again() {
+    run(async |volume, _| {
+        let root = volume.root();
+        let mut stream = root.read_dir().await.unwrap();
+        assert_eq!(names(&mut stream, 9).await, [""; 0]);
+        make(&root, "b", &file()).await;
+        assert_eq!(names(&mut stream, 9).await, [""; 0]);
+        stream.seek(0).unwrap();
+        assert_eq!(stream.peek().await.unwrap().unwrap().name, b"b");
+        // Also before the first entry is passed.
+        make(&root, "a", &file()).await;
+        stream.seek(0).unwrap();
+        assert_eq!(names(&mut stream, 9).await, ["a", "b"]);
+    });
+}
+
+#[test]
 fn a_stream_goes_on_where_another_has_ended() {
     run(async |volume, _| {
         let root = volume.root();
