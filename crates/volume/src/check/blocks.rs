@@ -4,13 +4,13 @@
 use std::ops::Range;
 
 use super::findings::FindingTarget;
-use super::fixes::{delete, put};
+use super::fixes::{Fixes, delete, put};
 use super::reader::{InodeCursor, RecordIter, extent_of};
 use super::report::CheckStep;
 use super::round::{LeakedBlocks, Round};
 use crate::blocks::{BLOCK, Run};
 use crate::catalog::{Catalog, Key, Table};
-use crate::core::state::{encode_region, parse_region};
+use crate::core::state::{BLOCKS_KEY, encode_region, parse_region};
 use crate::error::{Error, ErrorKind};
 use crate::records::inode::{FileType, Inode};
 use crate::space::allocator::{
@@ -345,6 +345,27 @@ impl Round<'_> {
             added.for_each(|block| bits[block as usize / 64] |= 1 << (block % 64));
             Ok(bits)
         }))
+    }
+
+    /// The records with which the regions cover the whole volume, and say the same as before: after a power cut while it
+    /// grew they do not cover it yet. Nothing if they do. A damaged record stays as it is.
+    pub(super) fn growth(&self) -> Result<Fixes, Error> {
+        let mut changes = Fixes::new();
+        if self.known == self.total {
+            return Ok(changes);
+        }
+        let last = Run { start: self.known - 1, length: 1 };
+        let grown = [Some(last), self.superblock.previous_backup(self.known)];
+        for block in grown.into_iter().flatten().map(|run| run.start) {
+            let index = (block / REGION_BLOCKS) as u32;
+            if let Ok(free) = self.read_region(index)? {
+                let (summary, record) = encode_free_bits(&free);
+                let record = encode_region(&ChangedRegion { index, summary, record });
+                changes.extend([put(Key::Region(index), record)]);
+            }
+        }
+        changes.extend([put(Key::State(BLOCKS_KEY), self.total.to_be_bytes().to_vec())]);
+        Ok(changes)
     }
 
     /// Reports records of regions that do not exist.

@@ -2,7 +2,7 @@
 use uringfs_device::{Device, Errno};
 
 use super::findings::Findings;
-use super::fixes::{Fixes, batches, put};
+use super::fixes::{Fixes, batches};
 use super::opening::{find_superblock, lock_for_write, open_for_write, require_writable};
 use super::paths::Parents;
 use super::reader::RecordIter;
@@ -11,10 +11,9 @@ use super::report::{CheckOptions, CheckReport, CheckStep};
 use super::round::{Bounds, LeakedBlocks, Progress, Round};
 use crate::blocks::BlockIo;
 use crate::catalog::{
-    BadPage, Batch, Catalog, Key, LostPages, PageDamage, Reserve, Table, Verification,
+    BadPage, Batch, Catalog, LostPages, PageDamage, Reserve, Table, Verification,
 };
 use crate::core::device_lock::{DeviceLock, LockKind};
-use crate::core::state::BLOCKS_KEY;
 use crate::error::{Error, ErrorKind};
 use crate::superblock::{LoadedSuperblock, Superblock};
 use crate::volume::open_catalog::{open, recorded_blocks, unrepairable};
@@ -106,19 +105,17 @@ fn check_from(
         let mut round =
             Round::new(&catalog, &superblock, blocks, bounds, leaked, findings, progress)?;
         let parents = round.run(options)?;
-        let Round { findings: found, report, known, total, .. } = round;
+        let growth = round.growth()?;
+        let Round { findings: found, report, .. } = round;
         findings = found;
-        let mut fixes = findings.take_fixes();
+        let fixes = findings.take_fixes();
         findings.resolve_paths(&catalog, &parents)?;
         if fixes.is_empty() {
             return Ok(findings.into_report(report));
         }
-        if known < total {
-            // The repairs below write regions of the current size.
-            fixes.extend([put(Key::State(BLOCKS_KEY), total.to_be_bytes().to_vec())]);
-        }
         drop(catalog);
-        commit(blocks, &superblock, fixes)?;
+        // The repairs write regions of the current size.
+        commit(blocks, &superblock, [growth, fixes])?;
     }
     Err(no_convergence())
 }
@@ -277,10 +274,10 @@ fn no_convergence() -> Error {
     Error::damaged("repairs do not converge; this is a bug in uringfs")
 }
 
-/// Commits the repairs.
-fn commit(blocks: &BlockIo, superblock: &Superblock, fixes: Fixes) -> Result<(), Error> {
+/// Commits the repairs, one part after the other.
+fn commit(blocks: &BlockIo, superblock: &Superblock, parts: [Fixes; 2]) -> Result<(), Error> {
     let catalog = open_for_write(blocks, superblock)?;
-    for mut batch in batches(fixes) {
+    for mut batch in parts.into_iter().flat_map(batches) {
         batch.set_reserve(Reserve::Use);
         catalog.checkpoint(&batch)?;
     }

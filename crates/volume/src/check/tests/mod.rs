@@ -58,9 +58,14 @@ struct TestVolume {
 
 impl TestVolume {
     fn new() -> TestVolume {
+        TestVolume::of_size(SIZE)
+    }
+
+    /// A volume on a device that may be larger.
+    fn of_size(bytes: u64) -> TestVolume {
         let sim = Sim::new(SimOptions::new(SIZE));
         let device = Device::new(sim.clone()).unwrap();
-        Volume::format(&device, &FormatOptions::default()).unwrap();
+        Volume::format(&device, &FormatOptions::new().size(bytes)).unwrap();
         let reactor = Reactor::new(ReactorOptions::default()).unwrap();
         let fixture = TestVolume { sim, device, reactor };
         let volume = fixture.open();

@@ -17,6 +17,24 @@ fn leaked_blocks_are_freed() {
 }
 
 #[test]
+fn a_repair_after_a_power_cut_while_the_volume_grew_finds_only_what_is_damaged() {
+    let fixture = TestVolume::of_size(SIZE / 4 * 3);
+    let one = fixture.number("/one");
+    // A growing volume writes the superblock first.
+    let mut superblock = fixture.superblock();
+    superblock.total_blocks = SIZE / BLOCK;
+    superblock.write(&BlockIo::new(&fixture.device)).unwrap();
+    fixture.assert_sound();
+    fixture.plant(|catalog, batch| {
+        let mut inode = inode_of(catalog, one);
+        inode.links += 1;
+        batch.put(Key::Inode(one), &inode.to_record());
+    });
+    let lines = fixture.assert_repairs("it has 3 links, and should have 2");
+    assert_eq!(lines.lines().count(), 1, "{lines}");
+}
+
+#[test]
 fn files_that_lost_blocks_are_named() {
     let fixture = TestVolume::new();
     let [one, two, five] = ["/one", "/a/two", "/d/five"].map(|path| fixture.number(path));
