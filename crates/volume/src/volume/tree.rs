@@ -20,21 +20,11 @@ impl Volume {
         mode: WaitMode,
         path: &Path,
     ) -> Result<(), Error> {
-        let directory = new_directory();
         // From the first that exists, or can be created, down to the last.
         let mut missing = Vec::new();
         for ancestor in path.ancestors().filter(|ancestor| !bytes(*ancestor).is_empty()) {
-            let make = operation::make(NameAt::Path(bytes(ancestor)), &directory);
-            match self.change(mode, make).await.of_path(bytes(ancestor)) {
+            match self.ensure_dir(mode, ancestor).await {
                 Err(error) if error.errno() == Errno::NOENT => missing.push(ancestor),
-                Err(error) if error.errno() == Errno::EXIST => {
-                    let found = self.metadata_in_mode(mode, bytes(ancestor), Follow::Yes).await?;
-                    if !found.is_dir() {
-                        let what = format!("{} is not a directory", ancestor.display());
-                        return Err(Error::refused(Errno::NOTDIR, what).of_path(bytes(ancestor)));
-                    }
-                    break;
-                }
                 made => {
                     made?;
                     break;
@@ -42,14 +32,29 @@ impl Volume {
             }
         }
         for ancestor in missing.into_iter().rev() {
-            let make = operation::make(NameAt::Path(bytes(ancestor)), &directory);
-            match self.change(mode, make).await.of_path(bytes(ancestor)) {
-                // Another caller has created it.
-                Err(error) if error.errno() == Errno::EXIST => {}
-                made => drop(made?),
-            }
+            // Another caller may have created it, or a file of that name.
+            self.ensure_dir(mode, ancestor).await?;
         }
         Ok(())
+    }
+
+    /// Creates a directory if there is none.
+    async fn ensure_dir(&self, mode: WaitMode, path: &Path) -> Result<(), Error> {
+        let directory = new_directory();
+        let make = operation::make(NameAt::Path(bytes(path)), &directory);
+        match self.change(mode, make).await.of_path(bytes(path)) {
+            Err(error) if error.errno() == Errno::EXIST => {
+                let found = self.metadata_in_mode(mode, bytes(path), Follow::Yes).await?;
+                match found.is_dir() {
+                    true => Ok(()),
+                    false => {
+                        let what = format!("{} is not a directory", path.display());
+                        Err(Error::refused(Errno::NOTDIR, what).of_path(bytes(path)))
+                    }
+                }
+            }
+            made => made.map(drop),
+        }
     }
 
     pub(crate) async fn remove_dir_all_in_mode(
