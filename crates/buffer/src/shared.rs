@@ -47,6 +47,15 @@ impl SharedMemory {
         SharedMemory { parts: (0..length).step_by(MAX_LENGTH).map(part).collect(), length }
     }
 
+    /// `length` zero bytes of this process, in place of a guest's memory: for tests.
+    #[doc(hidden)]
+    pub fn zeroed(length: usize) -> SharedMemory {
+        let owner = Buffer::zeroed(length);
+        let base = owner.pointer();
+        // SAFETY: the owner keeps its bytes in place, and nothing here or later takes a slice of it.
+        unsafe { SharedMemory::new(base, length, Registration::Never, Arc::new(owner)) }
+    }
+
     /// Appends the `length` bytes at `offset` to a list of buffers, or to its last buffer where they adjoin it. Several
     /// buffers where the range is longer than [`MAX_LENGTH`] or crosses a multiple of it.
     ///

@@ -1,9 +1,11 @@
 //! The part of a request's memory that is not yet transferred, segment by segment, for
 //! the queues and back ends that work in the calling process.
 
+use std::mem;
+
 use uringfs_buffer::Buffer;
 
-use crate::request::{Payload, Request};
+use crate::request::{Op, Payload, Request};
 
 impl Payload {
     fn buffers(&self) -> &[Buffer] {
@@ -103,6 +105,27 @@ impl Request {
     pub(crate) fn copy_in(&mut self, bytes: &[u8]) {
         let done = self.done();
         self.payload.copy_from(done, bytes);
+    }
+
+    /// Puts a copy in the place of memory that others change, which has no slices. Returns that memory.
+    pub(crate) fn replace_shared(&mut self) -> Option<Payload> {
+        if !self.payload.is_shared() {
+            return None;
+        }
+        let mut copy = Buffer::zeroed(self.length() as usize);
+        if self.op == Op::Write {
+            self.payload.copy_to(0, &mut copy);
+        }
+        Some(mem::replace(&mut self.payload, Payload::Buffer(copy)))
+    }
+
+    /// Puts that memory back, after a step that has moved this many bytes: a read's are copied to it.
+    pub(crate) fn restore_shared(&mut self, mut shared: Payload, moved: u32) {
+        if let (Op::Read, Payload::Buffer(copy)) = (self.op, &self.payload) {
+            let start = self.done() as usize;
+            shared.copy_from(start as u64, &copy[start..start + moved as usize]);
+        }
+        self.payload = shared;
     }
 
     /// The memory still to fill, as [`Self::segments`].

@@ -7,8 +7,8 @@ use std::collections::HashSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
 
-use harness::{KERNEL_QUEUES, test_queues, wait};
-use uringfs_buffer::Buffer;
+use harness::{KERNEL_QUEUES, Random, test_queues, wait};
+use uringfs_buffer::{Buffer, SharedMemory};
 use uringfs_device::backend::file::{Allocation, File};
 use uringfs_device::backend::memory::Memory;
 use uringfs_device::queue::threads::ThreadsQueue;
@@ -72,6 +72,42 @@ fn a_request_continues_where_its_last_step_ended() {
                 Payload::Length(_) => unreachable!("the request has memory"),
             };
             assert_eq!(first, (8, 2), "{}: only the rest", tested.name);
+        }
+    }
+}
+
+#[test]
+fn memory_that_others_change_is_read_and_written() {
+    let folder = tempfile::tempdir().unwrap();
+    for mut tested in test_queues(folder.path(), SIZE, 4) {
+        let memory = SharedMemory::zeroed(24 << 10);
+        let payload = |ranges: &[(usize, usize)]| {
+            let mut buffers = Vec::new();
+            ranges.iter().for_each(|(at, length)| memory.append_to(&mut buffers, *at, *length));
+            match buffers.len() {
+                1 => Payload::Buffer(buffers.remove(0)),
+                _ => Payload::Buffers(buffers.into()),
+            }
+        };
+        let (one, two): (&[_], &[_]) = (&[(0, 8192)], &[(12288, 4096), (20480, 4096)]);
+        let bounds = tested.device.core().bounds();
+        let mut found = vec![0; 8192];
+        for (address, from, to) in [(0, one, two), (65536, two, one)] {
+            let bytes = Random(address).bytes(8192);
+            let mut source = payload(from);
+            source.copy_from(0, &bytes);
+            let write = tested.request(Op::Write, address, source, 0);
+            assert_eq!(tested.run(write).1, Ok(8192), "{}", tested.name);
+            assert!(tested.read(address, 8192) == bytes, "{}", tested.name);
+            let mut target = payload(to);
+            target.copy_from(0, &[7; 8192]);
+            let mut read = tested.request(Op::Read, address, target, 0);
+            assert_eq!(read.advance(Ok(4096), bounds), Progress::Again);
+            let (read, result) = tested.run(read);
+            assert_eq!(result, Ok(8192), "{}", tested.name);
+            read.payload.copy_to(0, &mut found);
+            assert!(found[..4096] == [7; 4096], "{}: only the rest", tested.name);
+            assert!(found[4096..] == bytes[4096..], "{}", tested.name);
         }
     }
 }

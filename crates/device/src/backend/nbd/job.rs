@@ -10,7 +10,7 @@ use uringfs_nbd_protocol::transmission::{Command, command_flags};
 use super::export::{Export, MAX_CLEAR};
 use super::inbox::Inbox;
 use super::peer::Peer;
-use crate::request::{Durability, Op, Request, StepCompletion, Tag};
+use crate::request::{Durability, Op, Payload, Request, StepCompletion, Tag};
 
 /// The longest write of zeros to a server without `WRITE_ZEROES`, in bytes.
 const MAX_ZEROS: u64 = 1 << 20;
@@ -19,6 +19,8 @@ const MAX_ZEROS: u64 = 1 << 20;
 pub(super) struct Job {
     pub(super) work: Work,
     pub(super) owner: Arc<Inbox>,
+    /// The request's own memory, if a copy is in its place: sockets move slices.
+    shared: Option<Payload>,
     /// Bytes of a discard or zeroing that earlier messages have done.
     cleared: u64,
 }
@@ -91,8 +93,12 @@ impl Flush {
 }
 
 impl Job {
-    pub(super) fn new(work: Work, owner: Arc<Inbox>) -> Job {
-        Job { work, owner, cleared: 0 }
+    pub(super) fn new(mut work: Work, owner: Arc<Inbox>) -> Job {
+        let shared = match &mut work {
+            Work::Request(request) => request.replace_shared(),
+            Work::FlushPart(_) | Work::LastFlush => None,
+        };
+        Job { work, owner, shared, cleared: 0 }
     }
 
     /// Whether it must not be done once acknowledged writes were lost.
@@ -182,7 +188,12 @@ impl Job {
     /// Ends it. Returns the completion that its owner gets now, if any.
     pub(super) fn end(self, result: Result<u32, Errno>) -> Option<(Arc<Inbox>, StepCompletion)> {
         let completion = match self.work {
-            Work::Request(request) => StepCompletion { request, result },
+            Work::Request(mut request) => {
+                if let Some(shared) = self.shared {
+                    request.restore_shared(shared, result.unwrap_or(0));
+                }
+                StepCompletion { request, result }
+            }
             Work::FlushPart(flush) => flush.end_part(result)?,
             Work::LastFlush => return None,
         };

@@ -5,7 +5,6 @@ use std::collections::VecDeque;
 use std::mem;
 use std::sync::Arc;
 
-use uringfs_buffer::Buffer;
 use uringfs_errno::Errno;
 use uringfs_rbd::{Completion, Completions, Memory, Op as RbdOp};
 
@@ -45,7 +44,7 @@ struct Received {
 struct InFlight {
     request: Request,
     /// The request's own memory, while librbd has a copy.
-    copied: Option<Payload>,
+    shared: Option<Payload>,
     /// Of the instance that has it.
     generation: u64,
     /// Its number among the waits.
@@ -212,38 +211,26 @@ fn op(request: &Request) -> RbdOp {
 
 /// Takes the memory out of a request. Of memory that others change librbd gets a copy.
 fn take_memory(mut request: Request, generation: u64, number: usize) -> (Memory, InFlight) {
+    let shared = request.replace_shared();
     let length = request.length();
-    let copy = request.payload.is_shared().then(|| {
-        let mut copy = Buffer::zeroed(length as usize);
-        if request.op == Op::Write {
-            request.payload.copy_to(0, &mut copy);
-        }
-        copy
-    });
-    let payload = mem::replace(&mut request.payload, Payload::Length(length));
-    let (memory, copied) = match (copy, payload) {
-        (Some(copy), payload) => (Memory::Single(copy), Some(payload)),
-        (None, Payload::Buffer(buffer)) => (Memory::Single(buffer), None),
-        (None, Payload::Buffers(buffers)) => (Memory::Several(buffers), None),
-        (None, Payload::Length(_)) => (Memory::None, None),
+    let memory = match mem::replace(&mut request.payload, Payload::Length(length)) {
+        Payload::Buffer(buffer) => Memory::Single(buffer),
+        Payload::Buffers(buffers) => Memory::Several(buffers),
+        Payload::Length(_) => Memory::None,
     };
-    (memory, InFlight { request, copied, generation, number })
+    (memory, InFlight { request, shared, generation, number })
 }
 
 /// The request with its memory, after a step that has moved this many bytes.
 fn give_memory_back(in_flight: InFlight, memory: Memory, moved: u32) -> Request {
-    let InFlight { mut request, copied, .. } = in_flight;
-    match (copied, memory) {
-        (Some(mut payload), Memory::Single(copy)) => {
-            if request.op == Op::Read {
-                let start = request.done() as usize;
-                payload.copy_from(start as u64, &copy[start..start + moved as usize]);
-            }
-            request.payload = payload;
-        }
-        (_, Memory::Single(buffer)) => request.payload = Payload::Buffer(buffer),
-        (_, Memory::Several(buffers)) => request.payload = Payload::Buffers(buffers),
-        (_, Memory::None) => {}
+    let InFlight { mut request, shared, .. } = in_flight;
+    match memory {
+        Memory::Single(buffer) => request.payload = Payload::Buffer(buffer),
+        Memory::Several(buffers) => request.payload = Payload::Buffers(buffers),
+        Memory::None => {}
+    }
+    if let Some(shared) = shared {
+        request.restore_shared(shared, moved);
     }
     request
 }
