@@ -35,8 +35,8 @@ pub struct BufferPool {
 }
 
 impl BufferPool {
-    /// A pool of `count` buffers with `length` bytes each: the length comes first. Each is aligned to [`ALIGNMENT`]. Uses
-    /// huge pages if the machine has free ones.
+    /// A pool of `count` buffers with `length` bytes each: the length comes first. Each is aligned to [`ALIGNMENT`]. Its
+    /// pages are transparent huge ones where the kernel has them.
     ///
     /// ```
     /// # use uringfs_buffer as uringfs;

@@ -22,13 +22,11 @@ const INDEX_BITS: u32 = 8;
 const SHARED_BIT: u32 = 1 << 31;
 const HUGE_PAGE: usize = 2 << 20;
 
-/// The kind of pages of a region, best first.
+/// The kind of memory of a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Backing {
-    /// Reserved huge pages (`vm.nr_hugepages`).
-    HugePages,
-    /// Ordinary pages, advised `MADV_HUGEPAGE`: the kernel may merge them into huge ones.
+    /// Mapped pages, advised `MADV_HUGEPAGE`: the kernel may merge them into huge ones.
     Transparent,
     /// The allocator's memory.
     Heap,
@@ -116,7 +114,7 @@ pub struct Region {
 #[derive(Debug)]
 enum Owner {
     Allocator { alignment: usize },
-    Mapping(Backing),
+    Mapping,
     Value(Box<dyn Any + Send>),
 }
 
@@ -171,46 +169,33 @@ impl Region {
     pub(crate) fn into_value(mut self) -> Option<Box<dyn Any + Send>> {
         match &mut self.owner {
             Owner::Value(value) => Some(mem::replace(value, Box::new(()))),
-            Owner::Allocator { .. } | Owner::Mapping(_) => None,
+            Owner::Allocator { .. } | Owner::Mapping => None,
         }
     }
 
-    /// At least `length` bytes of mapped memory, in huge pages if there are any free.
+    /// At least `length` bytes of mapped memory, in transparent huge pages where the kernel has them. Never in those that the
+    /// host reserves (`vm.nr_hugepages`): these are other programs', and the first use of one that a control group's limit
+    /// does not allow ends in SIGBUS.
     ///
     /// # Errors
-    /// The error of `mmap` when even ordinary pages are refused.
+    /// The error of `mmap`.
     pub(crate) fn mapped(length: usize, slots: Option<Slots>) -> io::Result<Arc<Region>> {
-        let huge_length = length.next_multiple_of(HUGE_PAGE);
-        let map = |length, flags| {
-            // SAFETY: an anonymous mapping at an address the kernel chooses
-            // aliases nothing; this Region unmaps it, once, in its drop.
-            unsafe {
-                mmap_anonymous(
-                    ptr::null_mut(),
-                    length,
-                    ProtFlags::READ | ProtFlags::WRITE,
-                    MapFlags::PRIVATE | flags,
-                )
-            }
+        let length = match length {
+            ..HUGE_PAGE => length,
+            HUGE_PAGE.. => length.next_multiple_of(HUGE_PAGE),
         };
-        let (base, length, backing) = match map(huge_length, MapFlags::HUGETLB | MapFlags::POPULATE)
-        {
-            Ok(base) => (base, huge_length, Backing::HugePages),
-            Err(_) => {
-                let length = if length >= HUGE_PAGE { huge_length } else { length };
-                (map(length, MapFlags::empty())?, length, Backing::Transparent)
-            }
-        };
-        if backing == Backing::Transparent {
-            // SAFETY: the range is the mapping made above. Advice only: a
-            // kernel without transparent huge pages refuses, and plain pages serve.
-            let _ = unsafe { madvise(base, length, Advice::LinuxHugepage) };
-        }
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: an anonymous mapping at an address the kernel chooses
+        // aliases nothing; this Region unmaps it, once, in its drop.
+        let base = unsafe { mmap_anonymous(ptr::null_mut(), length, access, MapFlags::PRIVATE) }?;
+        // SAFETY: the range is the mapping made above. Advice only: a
+        // kernel without transparent huge pages refuses, and plain pages serve.
+        let _ = unsafe { madvise(base, length, Advice::LinuxHugepage) };
         let base = NonNull::new(base.cast()).expect("mmap does not return null");
         Ok(Arc::new_cyclic(|weak| Region {
             base,
             length,
-            owner: Owner::Mapping(backing),
+            owner: Owner::Mapping,
             id: allocate_id(),
             weak: weak.clone(),
             slots,
@@ -244,7 +229,7 @@ impl Region {
     /// The kind of its pages. Those of a value are taken to be the allocator's.
     pub fn backing(&self) -> Backing {
         match self.owner {
-            Owner::Mapping(backing) => backing,
+            Owner::Mapping => Backing::Transparent,
             Owner::Allocator { .. } | Owner::Value(_) => Backing::Heap,
         }
     }
@@ -266,7 +251,7 @@ impl Drop for Region {
                 // that could access it held this region and is gone.
                 unsafe { dealloc(self.base.as_ptr(), layout) };
             }
-            Owner::Mapping(_) => {
+            Owner::Mapping => {
                 // SAFETY: mapped in `mapped` with this base and length; no buffer
                 // is left. Pages that a ring still has registered stay pinned by the
                 // kernel and are not reused before the ring unregisters them.
