@@ -6,7 +6,7 @@ use std::io::{IoSlice, IoSliceMut};
 use std::mem;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{
@@ -33,6 +33,17 @@ const RECEIVE_BYTES: usize = 16 << 10;
 
 /// The most pieces of memory in one call that sends or receives.
 const MAX_PIECES: usize = 128;
+
+/// The limit for a silent server that has a flush, a discard or a zeroing to do, in timeouts. A flush of what a disk has
+/// cached takes minutes, and ending the connection then would lose acknowledged writes.
+const SLOW_TIMEOUTS: u32 = 20;
+
+/// The probes of a silent TCP connection, which find within a timeout that the host is gone: the first after half of it.
+const KEEPALIVE_PROBES: u32 = 4;
+
+/// The bounds of the kernel for the times between them.
+const MIN_KEEPALIVE: Duration = Duration::from_secs(1);
+const MAX_KEEPALIVE: Duration = Duration::from_secs(32767);
 
 /// Zeros to be written.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
@@ -82,6 +93,8 @@ struct Received {
 struct Flights {
     places: Vec<(u32, Option<Flight>)>,
     free: Vec<u32>,
+    /// The number of those that take a server long.
+    slow: usize,
 }
 
 struct Flight {
@@ -127,10 +140,11 @@ impl From<Violation> for Loss {
 }
 
 impl Connection {
-    /// Begins to connect to `address`, for the export `name`.
+    /// Begins to connect to `address`, for the export `name` of a server with this timeout.
     pub(super) fn begin(
         address: &SocketAddrAny,
         name: &str,
+        timeout: Duration,
         now: Instant,
     ) -> Result<Connection, Errno> {
         let (family, flags) =
@@ -139,6 +153,12 @@ impl Connection {
         if family != AddressFamily::UNIX {
             // Requests are batched here.
             sockopt::set_tcp_nodelay(&socket, true)?;
+            let [idle, interval] = [timeout / 2, timeout / 2 / KEEPALIVE_PROBES]
+                .map(|time| time.clamp(MIN_KEEPALIVE, MAX_KEEPALIVE));
+            sockopt::set_tcp_keepidle(&socket, idle)?;
+            sockopt::set_tcp_keepintvl(&socket, interval)?;
+            sockopt::set_tcp_keepcnt(&socket, KEEPALIVE_PROBES)?;
+            sockopt::set_socket_keepalive(&socket, true)?;
         }
         let handshake = Handshake::new(name);
         let phase = match connect(&socket, address) {
@@ -193,8 +213,12 @@ impl Connection {
         self.export().is_none() || !self.flights.is_empty()
     }
 
-    pub(super) fn last_heard(&self) -> Instant {
-        self.last_heard
+    /// When a server with this timeout has been silent for too long.
+    pub(super) fn silent_at(&self, timeout: Duration) -> Instant {
+        match self.flights.slow {
+            0 => self.last_heard + timeout,
+            _ => self.last_heard + timeout * SLOW_TIMEOUTS,
+        }
     }
 
     /// Whether writes were acknowledged that no flush has made durable.
@@ -521,7 +545,8 @@ impl Flights {
         });
         let (uses, slot) = &mut self.places[place as usize];
         *uses = uses.wrapping_add(1);
-        *slot = Some(flight(u64::from(*uses) << 32 | u64::from(place)));
+        let flight = slot.insert(flight(u64::from(*uses) << 32 | u64::from(place)));
+        self.slow += usize::from(flight.message.is_slow());
         place
     }
 
@@ -535,6 +560,7 @@ impl Flights {
 
     fn remove_at(&mut self, place: u32) -> Flight {
         let flight = self.places[place as usize].1.take().expect("it is in flight");
+        self.slow -= usize::from(flight.message.is_slow());
         self.free.push(place);
         flight
     }
@@ -647,27 +673,29 @@ fn clear(request: &mut Request, piece: Piece) {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::io::{Read, Write};
-    use std::os::unix::net::UnixListener;
-    use std::time::Duration;
+    use std::net::TcpListener;
+    use std::os::unix::net::{UnixListener, UnixStream};
+    use std::path::Path;
 
     use rustix::net::SocketAddrUnix;
     use uringfs_buffer::Buffer;
+    use uringfs_nbd_protocol::handshake::flags::FIXED_NEWSTYLE;
     use uringfs_nbd_protocol::handshake::info::{self, ExportInfo};
-    use uringfs_nbd_protocol::handshake::{Greeting, OptionCode, OptionReply, ReplyCode, flags};
+    use uringfs_nbd_protocol::handshake::{Greeting, OptionCode, OptionReply, ReplyCode};
 
     use super::*;
     use crate::index::DeviceIndex;
     use crate::interface::backend::Access;
     use crate::request::{Op, Payload};
 
-    /// The replies of a server of 8 MiB to the options of the handshake.
-    fn handshake() -> Vec<u8> {
-        let export =
-            ExportInfo { kind: info::EXPORT.into(), size: (8u64 << 20).into(), flags: 1.into() };
+    /// The replies of a server of 8 MiB with these flags to the options of the handshake.
+    pub(in super::super) fn handshake(flags: u16) -> Vec<u8> {
+        let (size, kind) = ((8u64 << 20).into(), info::EXPORT.into());
+        let export = ExportInfo { kind, size, flags: flags.into() };
         [
-            Greeting::new(flags::FIXED_NEWSTYLE).as_bytes(),
+            Greeting::new(FIXED_NEWSTYLE).as_bytes(),
             OptionReply::new(OptionCode::STRUCTURED_REPLY.0, ReplyCode::ACK, 0).as_bytes(),
             OptionReply::new(OptionCode::GO.0, ReplyCode::INFO, 12).as_bytes(),
             export.as_bytes(),
@@ -676,24 +704,59 @@ mod tests {
         .concat()
     }
 
+    /// The address of a server in this folder.
+    pub(in super::super) fn listen(folder: &Path, name: &str) -> (UnixListener, SocketAddrAny) {
+        let path = folder.join(name);
+        (UnixListener::bind(&path).unwrap(), SocketAddrUnix::new(&path).unwrap().into())
+    }
+
+    /// A connection to the first address after its handshake, the server's end, and the peer with this timeout.
+    pub(in super::super) fn connected(
+        listener: &UnixListener,
+        addresses: Vec<SocketAddrAny>,
+        flags: u16,
+        timeout: Duration,
+        now: Instant,
+    ) -> (Connection, UnixStream, Peer) {
+        let mut connection = Connection::begin(&addresses[0], "disk", timeout, now).unwrap();
+        let (mut server, _) = listener.accept().unwrap();
+        server.write_all(&handshake(flags)).unwrap();
+        while connection.export().is_none() {
+            connection.drive(None, now, &mut Vec::new()).unwrap();
+        }
+        // The client's messages of the handshake.
+        server.set_nonblocking(true).unwrap();
+        while server.read(&mut [0; 1024]).is_ok() {}
+        server.set_nonblocking(false).unwrap();
+        let export = connection.export().unwrap();
+        let geometry = export.geometry(Access::ReadWrite).unwrap();
+        (connection, server, Peer::new("disk".into(), addresses, export, geometry, timeout))
+    }
+
+    #[test]
+    fn a_silent_host_is_probed() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().into();
+        for (timeout, idle, interval) in [(32, 16, 4), (1, 1, 1), (1 << 18, 32767, 32767)] {
+            let timeout = Duration::from_secs(timeout);
+            let connection = Connection::begin(&address, "disk", timeout, Instant::now()).unwrap();
+            let socket = connection.socket();
+            assert!(sockopt::socket_keepalive(socket).unwrap());
+            assert_eq!(sockopt::tcp_keepidle(socket).unwrap().as_secs(), idle);
+            assert_eq!(sockopt::tcp_keepintvl(socket).unwrap().as_secs(), interval);
+            assert_eq!(sockopt::tcp_keepcnt(socket).unwrap(), KEEPALIVE_PROBES);
+        }
+    }
+
     /// It takes a piece each second, of a write that lasts for many times the longest silence.
     #[test]
     fn a_server_that_takes_bytes_slowly_is_not_silent() {
         const LONGEST_SILENCE: Duration = Duration::from_secs(16);
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("socket");
-        let listener = UnixListener::bind(&path).unwrap();
-        let address = SocketAddrAny::from(SocketAddrUnix::new(&path).unwrap());
+        let (listener, address) = listen(folder.path(), "socket");
         let mut now = Instant::now();
-        let mut connection = Connection::begin(&address, "disk", now).unwrap();
-        let (mut server, _) = listener.accept().unwrap();
-        server.write_all(&handshake()).unwrap();
-        while connection.export().is_none() {
-            connection.drive(None, now, &mut Vec::new()).unwrap();
-        }
-        let export = connection.export().unwrap();
-        let geometry = export.geometry(Access::ReadWrite).unwrap();
-        let peer = Peer::new("disk".into(), vec![address], export, geometry, LONGEST_SILENCE);
+        let (mut connection, mut server, peer) =
+            connected(&listener, vec![address], 1, LONGEST_SILENCE, now);
         let payload = Payload::Buffer(Buffer::zeroed(8 << 20));
         let write = Request::new(DeviceIndex::for_tests(0), Op::Write, 0, payload, Tag(0));
         let job = Job::new(Work::Request(write), Arc::new(Inbox::new().unwrap()));
@@ -706,7 +769,7 @@ mod tests {
             now += Duration::from_secs(1);
             assert!(server.read(&mut piece).unwrap() > 0);
             connection.send(now).unwrap();
-            assert!(now < connection.last_heard() + LONGEST_SILENCE);
+            assert!(now < connection.silent_at(LONGEST_SILENCE));
         }
         assert!(now > begun + 4 * LONGEST_SILENCE);
     }

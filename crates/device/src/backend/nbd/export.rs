@@ -11,8 +11,8 @@ use crate::interface::backend::Access;
 /// The longest payload of a request, in bytes: what the protocol lets a client send to a server that gives no bound.
 const MAX_PAYLOAD: u32 = 32 << 20;
 
-/// The longest range of a `TRIM` or `WRITE_ZEROES`, in bytes.
-pub(super) const MAX_CLEAR: u64 = 1 << 30;
+/// The longest range of a `TRIM` or `WRITE_ZEROES`, in bytes: a slow disk, too, ends it long before the timeout.
+pub(super) const MAX_CLEAR: u64 = 64 << 20;
 
 /// The largest minimum block size that the protocol allows.
 const MAX_MINIMUM: u32 = 64 << 10;

@@ -73,6 +73,13 @@ pub(super) enum Next {
     End(Job, u32),
 }
 
+impl Message {
+    /// Whether a sound server may be silent for long before it replies.
+    pub(super) fn is_slow(&self) -> bool {
+        matches!(self.command, Command::FLUSH | Command::TRIM | Command::WRITE_ZEROES)
+    }
+}
+
 impl Flush {
     /// `request`, which ends with the last of `parts` parts, at least one.
     pub(super) fn new(request: Request, parts: usize) -> Arc<Flush> {

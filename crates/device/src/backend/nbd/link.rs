@@ -263,7 +263,7 @@ impl LinkState {
     fn connection_deadline(&self, peer: &Peer) -> Option<Instant> {
         let connection = self.connection.as_ref().filter(|connection| connection.is_waiting())?;
         if connection.export().is_some() {
-            return Some(connection.last_heard() + peer.timeout);
+            return Some(connection.silent_at(peer.timeout));
         }
         Some(match (self.role, &self.outage) {
             (Role::Extra, _) => self.begun + EXTRA_TIMEOUT,
@@ -289,7 +289,7 @@ impl LinkState {
         let address = &peer.addresses[self.generation as usize % peer.addresses.len()];
         self.generation += 1;
         self.begun = now;
-        match Connection::begin(address, &peer.name, now) {
+        match Connection::begin(address, &peer.name, peer.timeout, now) {
             Ok(connection) => {
                 self.connection = Some(connection);
                 self.wake_holders(outcome);
@@ -436,5 +436,83 @@ impl LinkState {
                 self.holders.swap_remove(index);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::os::unix::net::UnixStream;
+
+    use uringfs_buffer::Buffer;
+    use uringfs_nbd_protocol::handshake::export_flags;
+    use uringfs_nbd_protocol::transmission::{self, Command, SimpleReply};
+    use zerocopy::{FromBytes, IntoBytes};
+
+    use super::super::connection::tests::{connected, listen};
+    use super::super::job::Flush;
+    use super::*;
+    use crate::index::DeviceIndex;
+    use crate::request::{Op, Payload, Request};
+
+    const TIMEOUT: Duration = Duration::from_secs(30);
+
+    fn job(op: Op) -> Job {
+        let payload = match op {
+            Op::Flush => Payload::Length(0),
+            _ => Payload::Buffer(Buffer::zeroed(4096)),
+        };
+        let request = Request::new(DeviceIndex::for_tests(0), op, 0, payload, Tag(0));
+        let work = match op {
+            Op::Flush => Work::FlushPart(Flush::new(request, 1)),
+            _ => Work::Request(request),
+        };
+        Job::new(work, Arc::new(Inbox::new().unwrap()))
+    }
+
+    /// Takes a request, and says that it is done.
+    fn serve(server: &mut UnixStream) {
+        let mut head = [0; size_of::<transmission::Request>()];
+        server.read_exact(&mut head).unwrap();
+        let request = transmission::Request::read_from_bytes(&head).unwrap();
+        if request.command.get() == Command::WRITE.0 {
+            server.read_exact(&mut vec![0; request.length.get() as usize]).unwrap();
+        }
+        server.write_all(SimpleReply::new(0, request.cookie.get()).as_bytes()).unwrap();
+    }
+
+    #[test]
+    fn a_flush_may_take_longer_than_the_timeout() {
+        let folder = tempfile::tempdir().unwrap();
+        let (listener, address) = listen(folder.path(), "socket");
+        let flags = export_flags::HAS_FLAGS | export_flags::SEND_FLUSH;
+        let mut now = Instant::now();
+        let (connection, mut server, peer) =
+            connected(&listener, vec![address], flags, TIMEOUT, now);
+        let link = Link::main(connection, now);
+        let mut state = link.lock();
+        let mut run = |op, silence| {
+            let mut outcome = Outcome::default();
+            state.push(job(op), &peer, now, &mut outcome);
+            state.drive(&peer, now, &mut outcome);
+            now += silence;
+            state.drive(&peer, now, &mut outcome);
+            assert!(outcome.ended.is_empty() && state.is_live(), "{op:?}");
+            serve(&mut server);
+            state.drive(&peer, now, &mut outcome);
+            outcome.ended.pop().expect("it has a reply").1
+        };
+        assert_eq!(run(Op::Write, TIMEOUT / 2), Ok(4096));
+        assert_eq!(run(Op::Flush, 10 * TIMEOUT), Ok(0));
+        assert_eq!(run(Op::Write, TIMEOUT / 2), Ok(4096));
+        // But not for ever.
+        let mut outcome = Outcome::default();
+        state.push(job(Op::Flush), &peer, now, &mut outcome);
+        state.drive(&peer, now, &mut outcome);
+        let end = state.deadline(&peer).expect("a reply is due");
+        assert_eq!(end - now, 20 * TIMEOUT);
+        state.drive(&peer, end, &mut outcome);
+        assert!(!state.is_live() && peer.has_lost_writes());
+        assert_eq!(outcome.ended.pop().expect("it has failed").1, Err(Errno::IO));
     }
 }

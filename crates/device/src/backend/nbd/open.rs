@@ -31,7 +31,7 @@ pub(super) fn open(target: &NbdTarget, access: Access) -> io::Result<(Peer, Conn
     let deadline = Instant::now() + target.timeout();
     let mut failure = None;
     for address in &addresses {
-        match connect(address, target.export(), deadline) {
+        match connect(address, target.export(), target.timeout(), deadline) {
             Ok((connection, export)) => {
                 let geometry = export.geometry(access).map_err(explain)?;
                 let (name, timeout) = (target.export().to_owned(), target.timeout());
@@ -63,7 +63,7 @@ pub(super) fn ask_size(peer: &Peer) -> Result<u64, Errno> {
     let deadline = Instant::now() + peer.timeout.min(SIZE_TIMEOUT);
     let mut failure = Errno::IO;
     for address in &peer.addresses {
-        match connect(address, &peer.name, deadline) {
+        match connect(address, &peer.name, peer.timeout, deadline) {
             Ok((_, export)) => {
                 return match peer.note_offer(&export) {
                     Err(error) if peer.offered() >= peer.size() => Err(error),
@@ -111,10 +111,11 @@ fn absolute(path: &Path) -> PathBuf {
 fn connect(
     address: &SocketAddrAny,
     name: &str,
+    timeout: Duration,
     deadline: Instant,
 ) -> Result<(Connection, Export), Loss> {
     let mut connection = loop {
-        match Connection::begin(address, name, Instant::now()) {
+        match Connection::begin(address, name, timeout, Instant::now()) {
             Ok(connection) => break connection,
             Err(Errno::AGAIN) if Instant::now() < deadline => sleep(BUSY_PAUSE),
             Err(errno) => return Err(Loss::Error(errno)),

@@ -349,27 +349,18 @@ impl Drop for NbdQueue {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::net::UnixListener;
-
-    use rustix::net::SocketAddrUnix;
-
-    use super::super::connection::Connection;
-    use super::super::export::{BlockSizes, Export};
-    use super::super::peer::Peer;
+    use super::super::connection::tests::{connected, listen};
     use super::*;
-    use crate::interface::backend::Access;
+
+    const TIMEOUT: Duration = Duration::from_secs(30);
 
     /// Another thread wakes the holders of a link, and may do so when this queue's last request has ended.
     #[test]
     fn a_signal_after_the_last_request_keeps_no_thread_awake() {
         let folder = tempfile::tempdir().unwrap();
-        let _listener = UnixListener::bind(folder.path().join("socket")).unwrap();
-        let address = SocketAddrUnix::new(folder.path().join("socket")).unwrap().into();
-        let connection = Connection::begin(&address, "", Instant::now()).unwrap();
-        let export =
-            Export { size: 4096, flags: 0, block_sizes: BlockSizes::default(), structured: false };
-        let geometry = export.geometry(Access::Read).ok().unwrap();
-        let peer = Peer::new(String::new(), vec![address], export, geometry, Duration::MAX);
+        let (listener, address) = listen(folder.path(), "socket");
+        let (connection, _server, peer) =
+            connected(&listener, vec![address], 1, TIMEOUT, Instant::now());
         let links = Arc::new(Links::new(peer, connection));
         let queue = NbdQueue::new(links, 1, QueueUser::Reactor).unwrap();
         queue.inbox.wake();
