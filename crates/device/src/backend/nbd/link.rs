@@ -267,9 +267,12 @@ impl LinkState {
         }
         Some(match (self.role, &self.outage) {
             (Role::Extra, _) => self.begun + EXTRA_TIMEOUT,
-            // An outage that has lasted for too long has one attempt after another.
-            (Role::Main, Some(outage)) if outage.give_up_at > self.begun => outage.give_up_at,
-            (Role::Main, _) => self.begun + peer.timeout,
+            (Role::Main, outage) => {
+                let end = self.begun + peer.attempt_timeout();
+                // An outage that has lasted for too long has one attempt after another.
+                let give_up_at = outage.map(|outage| outage.give_up_at);
+                give_up_at.filter(|at| *at > self.begun).map_or(end, |at| end.min(at))
+            }
         })
     }
 
@@ -286,10 +289,9 @@ impl LinkState {
         if !is_due {
             return;
         }
-        let address = &peer.addresses[self.generation as usize % peer.addresses.len()];
         self.generation += 1;
         self.begun = now;
-        match Connection::begin(address, &peer.name, peer.timeout, now) {
+        match Connection::begin(peer.address(), &peer.name, peer.timeout, now) {
             Ok(connection) => {
                 self.connection = Some(connection);
                 self.wake_holders(outcome);
@@ -405,6 +407,10 @@ impl LinkState {
                 error,
             },
             Some(Outage { give_up_at, pause, .. }) => {
+                // The first attempt went to the address that had worked.
+                if self.role == Role::Main {
+                    peer.use_next_address();
+                }
                 let pause = (2 * pause).clamp(MIN_PAUSE, MAX_PAUSE);
                 Outage { give_up_at, retry_at: now + pause, pause, error }
             }
@@ -514,5 +520,30 @@ mod tests {
         state.drive(&peer, end, &mut outcome);
         assert!(!state.is_live() && peer.has_lost_writes());
         assert_eq!(outcome.ended.pop().expect("it has failed").1, Err(Errno::IO));
+    }
+
+    #[test]
+    fn a_lost_connection_is_replaced_at_any_address_within_the_timeout() {
+        let folder = tempfile::tempdir().unwrap();
+        let (silent, first) = listen(folder.path(), "silent");
+        let (good, second) = listen(folder.path(), "good");
+        good.set_nonblocking(true).unwrap();
+        let begin = Instant::now();
+        let (connection, server, peer) = connected(&silent, vec![first, second], 1, TIMEOUT, begin);
+        let link = Link::main(connection, begin);
+        let mut state = link.lock();
+        drop(server);
+        let (mut now, mut outcome) = (begin, Outcome::default());
+        state.push(job(Op::Read), &peer, now, &mut outcome);
+        loop {
+            state.drive(&peer, now, &mut outcome);
+            assert!(outcome.ended.is_empty() && now < begin + TIMEOUT);
+            if good.accept().is_ok() {
+                break;
+            }
+            now = state.deadline(&peer).expect("there are attempts to connect");
+        }
+        silent.set_nonblocking(true).unwrap();
+        silent.accept().expect("the address that had worked came first");
     }
 }

@@ -17,7 +17,8 @@ use super::refusal::Refusal;
 use super::target::{Endpoint, NbdTarget};
 use crate::interface::backend::Access;
 
-/// The longest time in which a server says a size again. One that has taken no other connection by then may never.
+/// The longest time in which a server says a size again, for each address. One that has taken no other connection by then
+/// may never.
 const SIZE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The pause before another attempt while a server accepts no connection, since too many wait.
@@ -28,28 +29,31 @@ pub(super) fn open(target: &NbdTarget, access: Access) -> io::Result<(Peer, Conn
     let explain =
         |refusal: Refusal| io::Error::new(refusal.kind, format!("{target}: {}", refusal.text));
     let addresses = resolve(&target.endpoint).map_err(explain)?;
-    let deadline = Instant::now() + target.timeout();
-    let mut failure = None;
-    for address in &addresses {
-        match connect(address, target.export(), target.timeout(), deadline) {
-            Ok((connection, export)) => {
-                let geometry = export.geometry(access).map_err(explain)?;
-                let (name, timeout) = (target.export().to_owned(), target.timeout());
-                return Ok((Peer::new(name, addresses, export, geometry, timeout), connection));
-            }
-            Err(loss) => failure = Some(loss),
+    open_one_of(addresses, target.export(), target.timeout(), access).map_err(explain)
+}
+
+/// Opens the export `name` at the first of these addresses that serves it.
+fn open_one_of(
+    mut addresses: Vec<SocketAddrAny>,
+    name: &str,
+    timeout: Duration,
+    access: Access,
+) -> Result<(Peer, Connection), Refusal> {
+    match connect_to_one_of(&addresses, name, timeout) {
+        Ok((index, connection, export)) => {
+            let geometry = export.geometry(access)?;
+            // Later connections begin with the one that works.
+            addresses.rotate_left(index);
+            Ok((Peer::new(name.to_owned(), addresses, export, geometry, timeout), connection))
         }
-    }
-    let refusal = match failure.expect("there is an address") {
-        Loss::Refused(refusal) => refusal,
-        Loss::Violation(violation) => Refusal::violation(violation.0),
-        Loss::Closed => Refusal::new(
+        Err(Loss::Refused(refusal)) => Err(refusal),
+        Err(Loss::Violation(violation)) => Err(Refusal::violation(violation.0)),
+        Err(Loss::Closed) => Err(Refusal::new(
             io::ErrorKind::ConnectionAborted,
             "the server has closed the connection; see its messages",
-        ),
-        Loss::Error(errno) => connect_refusal(errno, target.timeout()),
-    };
-    Err(explain(refusal))
+        )),
+        Err(Loss::Error(errno)) => Err(connect_refusal(errno, timeout)),
+    }
 }
 
 /// Asks the server for the size of the export over another connection, since no message of the protocol does.
@@ -60,23 +64,18 @@ pub(super) fn ask_size(peer: &Peer) -> Result<u64, Errno> {
     if peer.is_forked() {
         return Err(Errno::CHILD);
     }
-    let deadline = Instant::now() + peer.timeout.min(SIZE_TIMEOUT);
-    let mut failure = Errno::IO;
-    for address in &peer.addresses {
-        match connect(address, &peer.name, peer.timeout, deadline) {
-            Ok((_, export)) => {
-                return match peer.note_offer(&export) {
-                    Err(error) if peer.offered() >= peer.size() => Err(error),
-                    // It has shrunk.
-                    Ok(()) | Err(_) => Ok(peer.offered()),
-                };
-            }
-            Err(Loss::Error(error)) => failure = error,
-            Err(Loss::Closed) => failure = Errno::CONNRESET,
-            Err(Loss::Refused(_) | Loss::Violation(_)) => failure = Errno::IO,
-        }
+    let addresses = peer.addresses();
+    let timeout = peer.timeout.min(SIZE_TIMEOUT * addresses.len() as u32);
+    match connect_to_one_of(&addresses, &peer.name, timeout) {
+        Ok((_, _, export)) => match peer.note_offer(&export) {
+            Err(error) if peer.offered() >= peer.size() => Err(error),
+            // It has shrunk.
+            Ok(()) | Err(_) => Ok(peer.offered()),
+        },
+        Err(Loss::Error(error)) => Err(error),
+        Err(Loss::Closed) => Err(Errno::CONNRESET),
+        Err(Loss::Refused(_) | Loss::Violation(_)) => Err(Errno::IO),
     }
-    Err(failure)
 }
 
 fn resolve(endpoint: &Endpoint) -> Result<Vec<SocketAddrAny>, Refusal> {
@@ -106,6 +105,26 @@ fn resolve(endpoint: &Endpoint) -> Result<Vec<SocketAddrAny>, Refusal> {
 
 fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
+}
+
+/// Connects to the first of these addresses that serves the export `name`. Each has its share of the time that is left, so
+/// that one which does not answer leaves some to the others. Returns its index, or the failure of the last one.
+fn connect_to_one_of(
+    addresses: &[SocketAddrAny],
+    name: &str,
+    timeout: Duration,
+) -> Result<(usize, Connection, Export), Loss> {
+    let deadline = Instant::now() + timeout;
+    let mut failure = Loss::Closed;
+    for (index, address) in addresses.iter().enumerate() {
+        let now = Instant::now();
+        let share = deadline.saturating_duration_since(now) / (addresses.len() - index) as u32;
+        match connect(address, name, timeout, now + share) {
+            Ok((connection, export)) => return Ok((index, connection, export)),
+            Err(loss) => failure = loss,
+        }
+    }
+    Err(failure)
 }
 
 fn connect(
@@ -163,4 +182,29 @@ fn connect_refusal(errno: Errno, timeout: Duration) -> Refusal {
         errno => format!("no connection to the server ({errno}); check the address"),
     };
     Refusal::new(errno.kind(), text)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::thread;
+
+    use super::super::connection::tests::{handshake, listen};
+    use super::*;
+
+    #[test]
+    fn an_address_that_does_not_answer_leaves_time_to_the_next() {
+        let folder = tempfile::tempdir().unwrap();
+        let (_silent, first) = listen(folder.path(), "silent");
+        let (good, second) = listen(folder.path(), "good");
+        let server = thread::spawn(move || {
+            let (mut server, _) = good.accept().unwrap();
+            server.write_all(&handshake(1)).unwrap();
+        });
+        let addresses = vec![first, second.clone()];
+        let timeout = Duration::from_secs(4);
+        let (peer, _) = open_one_of(addresses, "disk", timeout, Access::ReadWrite).unwrap();
+        assert_eq!(*peer.address(), second, "later connections begin with it");
+        server.join().unwrap();
+    }
 }

@@ -1,6 +1,6 @@
 //! The state that all connections of a device share: the server's addresses, the export, and whether writes were lost.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use rustix::net::SocketAddrAny;
@@ -17,7 +17,9 @@ use crate::request::Request;
 pub(super) struct Peer {
     pub(super) name: String,
     /// At least one.
-    pub(super) addresses: Vec<SocketAddrAny>,
+    addresses: Vec<SocketAddrAny>,
+    /// The one that the next attempt to connect uses.
+    address: AtomicUsize,
     /// At the first connection.
     pub(super) export: Export,
     /// With the size at the first connection.
@@ -42,6 +44,7 @@ impl Peer {
         Peer {
             name,
             addresses,
+            address: AtomicUsize::new(0),
             export,
             timeout,
             size: geometry.size.into(),
@@ -50,6 +53,29 @@ impl Peer {
             has_lost_writes: AtomicBool::new(false),
             fork_detector: ForkDetector::default(),
         }
+    }
+
+    /// The address for the next attempt to connect: the one that worked last, until attempts with it fail.
+    pub(super) fn address(&self) -> &SocketAddrAny {
+        &self.addresses[self.address.load(Ordering::Relaxed)]
+    }
+
+    /// Lets the next attempts use another address, if there is one. Only the main link calls it.
+    pub(super) fn use_next_address(&self) {
+        let next = (self.address.load(Ordering::Relaxed) + 1) % self.addresses.len();
+        self.address.store(next, Ordering::Relaxed);
+    }
+
+    /// All addresses, the one for the next attempt first.
+    pub(super) fn addresses(&self) -> Vec<SocketAddrAny> {
+        let mut addresses = self.addresses.clone();
+        addresses.rotate_left(self.address.load(Ordering::Relaxed));
+        addresses
+    }
+
+    /// The time for one attempt to connect, so that each address gets one within the timeout.
+    pub(super) fn attempt_timeout(&self) -> Duration {
+        self.timeout / self.addresses.len() as u32
     }
 
     /// The size in bytes, whole blocks. Connections from before it grew have less.
