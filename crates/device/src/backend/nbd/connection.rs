@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{
-    AddressFamily, SendAncillaryBuffer, SendFlags, SocketAddrAny, SocketFlags, SocketType, connect,
-    sendmsg, socket_with, sockopt,
+    AddressFamily, SendAncillaryBuffer, SendFlags, Shutdown, SocketAddrAny, SocketFlags,
+    SocketType, connect, sendmsg, socket_with, sockopt,
 };
 use uringfs_errno::Errno;
 use uringfs_nbd_protocol::transmission::{self, Command};
@@ -496,13 +496,17 @@ impl Connection {
 }
 
 impl Drop for Connection {
-    /// Says goodbye if no request is in flight, as a server expects it. Does not wait.
+    /// Says goodbye if no request is in flight, as a server expects it. Does not wait. Ends the connection also where the
+    /// child of a fork has the socket open, since a server may accept only one.
     fn drop(&mut self) {
-        let is_ours = !self.fork_detector.is_forked();
-        if is_ours && self.export().is_some() && self.flights.is_empty() && self.front_sent == 0 {
+        if self.fork_detector.is_forked() {
+            return;
+        }
+        if self.export().is_some() && self.flights.is_empty() && self.front_sent == 0 {
             let goodbye = transmission::Request::new(Command::DISC, 0, 0, 0, 0);
             let _ = rustix::net::send(&self.socket, goodbye.as_bytes(), SendFlags::NOSIGNAL);
         }
+        let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);
     }
 }
 
@@ -746,6 +750,20 @@ pub(super) mod tests {
             assert_eq!(sockopt::tcp_keepintvl(socket).unwrap().as_secs(), interval);
             assert_eq!(sockopt::tcp_keepcnt(socket).unwrap(), KEEPALIVE_PROBES);
         }
+    }
+
+    #[test]
+    fn a_connection_ends_though_a_child_has_its_socket() {
+        let folder = tempfile::tempdir().unwrap();
+        let (listener, address) = listen(folder.path(), "socket");
+        let (connection, mut server, _) =
+            connected(&listener, vec![address], 1, Duration::MAX, Instant::now());
+        let _of_child = connection.socket().try_clone_to_owned().unwrap();
+        drop(connection);
+        server.set_nonblocking(true).unwrap();
+        let mut rest = Vec::new();
+        server.read_to_end(&mut rest).expect("the connection has ended");
+        assert_eq!(rest.len(), size_of::<transmission::Request>(), "the goodbye came first");
     }
 
     /// It takes a piece each second, of a write that lasts for many times the longest silence.

@@ -7,13 +7,14 @@
 //! A flush goes over every connection that has acknowledged writes since its last flush. The protocol would allow to send
 //! only one, but a success on another connection does not say that the server was not restarted in between.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::io::fcntl_dupfd_cloexec;
 use uringfs_errno::Errno;
 
 use super::inbox::Inbox;
@@ -46,8 +47,16 @@ pub(super) struct NbdQueue {
 struct LinkUse {
     link: Arc<Link>,
     kind: UseKind,
-    /// The interest in it that `epoll` knows.
-    registered: Cell<Option<Interest>>,
+    watched: RefCell<Option<Watched>>,
+}
+
+/// A duplicate of a connection's socket, which `epoll` watches. It can be taken out of the set after another thread has
+/// ended the connection. A closed socket could not, and stays in the set while the child of a fork has it open.
+struct Watched {
+    socket: OwnedFd,
+    generation: u64,
+    /// The interest that `epoll` knows.
+    interest: Option<Interest>,
 }
 
 /// The user of a queue.
@@ -228,7 +237,7 @@ impl NbdQueue {
 
 impl LinkUse {
     fn new(link: Arc<Link>, kind: UseKind) -> LinkUse {
-        LinkUse { link, kind, registered: Cell::new(None) }
+        LinkUse { link, kind, watched: RefCell::new(None) }
     }
 
     /// Whether it is a link of the queue's own that is to be connected.
@@ -243,24 +252,38 @@ impl LinkUse {
         wanted: Option<(BorrowedFd<'_>, Interest)>,
         state: &LinkState,
     ) -> Result<(), Errno> {
+        let generation = state.interest().map(|(_, interest)| interest.generation);
+        let mut watched = self.watched.borrow_mut();
+        if let Some(mut ended) = watched.take_if(|watched| Some(watched.generation) != generation) {
+            ended.watch(epoll, None)?;
+        }
+        match (&mut *watched, wanted) {
+            (Some(watched), wanted) => watched.watch(epoll, wanted.map(|(_, interest)| interest)),
+            (None, Some((socket, interest))) => {
+                let socket = fcntl_dupfd_cloexec(socket, 0)?;
+                let new = Watched { socket, generation: interest.generation, interest: None };
+                watched.insert(new).watch(epoll, Some(interest))
+            }
+            (None, None) => Ok(()),
+        }
+    }
+}
+
+impl Watched {
+    fn watch(&mut self, epoll: BorrowedFd<'_>, wanted: Option<Interest>) -> Result<(), Errno> {
         let data = EventData::new_u64(0);
         let flags = |interest: Interest| match interest.to_send {
             true => EventFlags::IN | EventFlags::OUT,
             false => EventFlags::IN,
         };
-        // The socket of an earlier connection is closed, and so out of the set.
-        let current = state.interest();
-        let generation = current.map(|(_, interest)| interest.generation);
-        let registered =
-            self.registered.get().filter(|interest| Some(interest.generation) == generation);
-        match (registered, wanted, current) {
-            (Some(old), Some((_, new)), _) if old == new => {}
-            (Some(_), Some((socket, new)), _) => epoll::modify(epoll, socket, data, flags(new))?,
-            (Some(_), None, Some((socket, _))) => epoll::delete(epoll, socket)?,
-            (None, Some((socket, new)), _) => epoll::add(epoll, socket, data, flags(new))?,
-            (_, None, _) => {}
+        match (self.interest, wanted) {
+            (old, new) if old == new => {}
+            (Some(_), Some(new)) => epoll::modify(epoll, &self.socket, data, flags(new))?,
+            (Some(_), None) => epoll::delete(epoll, &self.socket)?,
+            (None, Some(new)) => epoll::add(epoll, &self.socket, data, flags(new))?,
+            (None, None) => {}
         }
-        self.registered.set(wanted.map(|(_, interest)| interest));
+        self.interest = wanted;
         Ok(())
     }
 }
@@ -349,8 +372,13 @@ impl Drop for NbdQueue {
 
 #[cfg(test)]
 mod tests {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    use uringfs_buffer::Buffer;
+
     use super::super::connection::tests::{connected, listen};
     use super::*;
+    use crate::index::DeviceIndex;
+    use crate::request::Payload;
 
     const TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -365,5 +393,40 @@ mod tests {
         let queue = NbdQueue::new(links, 1, QueueUser::Reactor).unwrap();
         queue.inbox.wake();
         assert!(matches!(queue.ready(), Ready::Never));
+    }
+
+    /// Whether the thread of the queue would wake now.
+    fn is_awake(queue: &NbdQueue) -> bool {
+        let (Ready::Readable(set) | Ready::ReadableOrAt(set, _)) = queue.ready() else {
+            panic!("a request is in flight");
+        };
+        let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
+        poll(&mut [PollFd::new(&set, PollFlags::IN)], Some(&zero)).unwrap() > 0
+    }
+
+    #[test]
+    fn a_lost_connection_wakes_nothing_though_a_child_has_its_socket() {
+        let folder = tempfile::tempdir().unwrap();
+        let (listener, address) = listen(folder.path(), "socket");
+        let (connection, server, peer) =
+            connected(&listener, vec![address], 1, TIMEOUT, Instant::now());
+        let _of_child = connection.socket().try_clone_to_owned().unwrap();
+        let links = Arc::new(Links::new(peer, connection));
+        let mut queue = NbdQueue::new(links, 1, QueueUser::Reactor).unwrap();
+        let payload = Payload::Buffer(Buffer::zeroed(4096));
+        let read = Request::new(DeviceIndex::for_tests(0), Op::Read, 0, payload, Tag(0));
+        queue.push(read).unwrap();
+        queue.submit().unwrap();
+        assert!(!is_awake(&queue));
+        drop(server);
+        assert!(is_awake(&queue));
+        listener.set_nonblocking(true).unwrap();
+        let _server = loop {
+            assert!(queue.reap().is_none());
+            if let Ok(server) = listener.accept() {
+                break server;
+            }
+        };
+        assert!(!is_awake(&queue), "the new connection is silent");
     }
 }
