@@ -36,7 +36,8 @@ pub struct BufferPool {
 
 impl BufferPool {
     /// A pool of `count` buffers with `length` bytes each: the length comes first. Each is aligned to [`ALIGNMENT`]. Its
-    /// pages are transparent huge ones where the kernel has them.
+    /// pages are transparent huge ones where the kernel has them. Rings register a pool of up to [`MAX_LENGTH`] bytes, 1 GiB:
+    /// for more memory make several.
     ///
     /// ```
     /// # use uringfs_buffer as uringfs;

@@ -7,7 +7,7 @@ use std::sync::Weak;
 
 use io_uring::squeue::Flags;
 use rustix::process::{Resource, getrlimit};
-use uringfs_buffer::{Region, RegionId};
+use uringfs_buffer::{MAX_LENGTH, Region, RegionId};
 use uringfs_errno::Errno;
 
 use crate::queues::AnyQueues;
@@ -306,6 +306,26 @@ fn explain_refusal(bytes: usize, error: &io::Error) -> String {
             "{bytes} bytes of buffers are not registered: RLIMIT_MEMLOCK is {limit} bytes; \
              raise it by {bytes} (ulimit -l)"
         ),
+        (Some(libc::EFAULT), _) if bytes > MAX_LENGTH => format!(
+            "{bytes} bytes of buffers are not registered: the kernel takes at most {MAX_LENGTH} \
+             as one; make several pools"
+        ),
         _ => format!("{bytes} bytes of buffers are not registered: {error}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pool_that_is_too_large_to_be_registered_is_explained() {
+        let explain = |bytes, code| explain_refusal(bytes, &io::Error::from_raw_os_error(code));
+        let large = explain(MAX_LENGTH + 4096, libc::EFAULT);
+        assert!(
+            large.contains("at most 1073741824") && large.ends_with("several pools"),
+            "{large}"
+        );
+        assert!(explain(MAX_LENGTH, libc::EFAULT).contains("Bad address"));
     }
 }
