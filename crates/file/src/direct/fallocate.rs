@@ -276,9 +276,9 @@ async fn clear(
     Ok(())
 }
 
-/// The part of a range that is inside the size.
+/// The part of a range that is inside the size, dirty folios included.
 fn clamp_to_size(handle: &FileHandle, offset: u64, length: u64) -> Range<u64> {
-    let size = handle.map.size();
+    let size = handle.size();
     let start = offset.min(size);
     start..start + length.min(size - start)
 }

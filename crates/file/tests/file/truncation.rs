@@ -9,7 +9,7 @@ use uringfs_buffer::Buffer;
 use uringfs_cache::{Cache, FOLIO};
 use uringfs_device::backend::sim::{Sim, SimOptions};
 use uringfs_device::{Clock, Device, VirtualClock};
-use uringfs_file::{Advice, File, FileOptions};
+use uringfs_file::{Advice, File, FileOptions, Map};
 use uringfs_reactor::Reactor;
 
 use crate::harness::block_map::{BLOCK, BlockMap, Layout};
@@ -186,5 +186,24 @@ fn during_a_truncation_the_size_is_the_old_or_the_new() {
         let sizes = made.blocks.sizes_seen();
         assert!(sizes.iter().all(|found| seen.contains(found)), "{sizes:?} for {size}");
         assert_eq!((made.file.len(), sizes.len()), (size, 2));
+    }
+}
+
+#[test]
+fn zeroing_and_discarding_reach_bytes_that_are_only_dirty() {
+    for is_direct in [false, true] {
+        for is_discard in [false, true] {
+            let made = Made::new();
+            made.reactor.block_on(made.write(&made.file, 1, 2 * BLOCK as usize, 0));
+            assert_eq!(made.blocks.size(), 0);
+            let file = if is_direct { &made.direct } else { &made.file };
+            let change = match is_discard {
+                true => file.discard(0, 2 * BLOCK),
+                false => file.write_zeroes(0, 2 * BLOCK),
+            };
+            assert_eq!(made.reactor.block_on(change), Ok(()));
+            let found = made.reactor.block_on(made.read());
+            assert_eq!(found, [0; 2 * BLOCK as usize], "direct {is_direct}, discard {is_discard}");
+        }
     }
 }
