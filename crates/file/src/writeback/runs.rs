@@ -73,6 +73,10 @@ pub(crate) async fn write_back(
         let run = extended_down_to_disk_size(handle, &run);
         let lock = handle.state.lock_range(bytes_of(&run), LockMode::Writeback);
         let _guard = operation.wait_outside_epoch(lock).await?;
+        if extended_down_to_disk_size(handle, &run).start < run.start {
+            // The file was truncated during the wait.
+            continue;
+        }
         match dirty.take_run(cache.file_folios(), run.clone(), MAX_RUN_FOLIOS) {
             None => at = at.max(run.end),
             Some(run) => {

@@ -1,8 +1,9 @@
-//! Buffered writes concurrent with a truncation or a read, and reads with a hole: each comes before or after the other,
-//! and none is seen in part.
+//! Buffered writes concurrent with a truncation, a sync or a read, and reads with a hole: each comes before or after the
+//! other, and none is seen in part.
 
 use std::pin::Pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use uringfs_buffer::Buffer;
@@ -19,6 +20,7 @@ const LATENCY: Duration = Duration::from_millis(10);
 
 /// Files on a device whose every request takes 10 ms of virtual time.
 struct Made {
+    sim: Sim,
     blocks: BlockMap,
     direct: File,
     file: File,
@@ -35,10 +37,10 @@ impl Made {
         let options = SimOptions::new(1 << 20).latency(LATENCY..=LATENCY).units(4096);
         let sim = Sim::new(options.clock(Clock::Virtual(clock.clone())));
         let (blocks, cache) = (BlockMap::new(Layout::Identity), Cache::new(1 << 20));
-        let (device, options) = (Device::new(sim).unwrap(), FileOptions::default());
+        let (device, options) = (Device::new(sim.clone()).unwrap(), FileOptions::default());
         let direct = File::with_resizable_map(device, blocks.clone(), Arc::default(), options);
         let file = direct.buffered(&cache);
-        Made { blocks, direct, file, cache, reactor: reactor_by(&clock), clock }
+        Made { sim, blocks, direct, file, cache, reactor: reactor_by(&clock), clock }
     }
 
     /// Writes; the result is empty.
@@ -206,4 +208,36 @@ fn zeroing_and_discarding_reach_bytes_that_are_only_dirty() {
             assert_eq!(found, [0; 2 * BLOCK as usize], "direct {is_direct}, discard {is_discard}");
         }
     }
+}
+
+/// Starts an operation, and leaves it in flight.
+fn begin<F: Future + Unpin>(reactor: &Reactor, operation: &mut F) {
+    let once = std::future::poll_fn(|context| Poll::Ready(Pin::new(&mut *operation).poll(context)));
+    assert!(reactor.block_on(once).is_pending());
+}
+
+/// A sync of the last folio waits for a truncation, after which the folio is written again. The reactor of the truncation
+/// writes nothing back until the sync has ended, and then the power is cut.
+#[test]
+fn a_sync_that_waited_for_a_truncation_grows_the_file_in_order() {
+    let made = Made::new();
+    made.reactor.block_on(made.write(&made.direct, 1, 9 * BLOCK as usize, 0));
+    for block in [0, 8] {
+        made.reactor.block_on(made.write(&made.file, 2, BLOCK as usize, block * BLOCK));
+    }
+    let mut truncation = made.file.set_len(100);
+    begin(&made.reactor, &mut truncation);
+    // It holds its lock, and writes the first folio back.
+    made.reactor.block_on(made.reactor.sleep(LATENCY / 2));
+    let other = reactor_by(&made.clock);
+    let mut sync = made.file.sync_range(8 * BLOCK, BLOCK);
+    begin(&other, &mut sync);
+    assert_eq!(made.reactor.block_on(truncation), Ok(()));
+    made.reactor.block_on(made.write(&made.file, 3, BLOCK as usize, 8 * BLOCK));
+    assert_eq!(made.dirty(), 2);
+    assert_eq!(other.block_on(sync), Ok(()));
+    assert_eq!(made.blocks.size(), 9 * BLOCK);
+    let mut beyond_old_end = [9; BLOCK as usize - 100];
+    made.sim.peek(100, &mut beyond_old_end);
+    assert_eq!(beyond_old_end, [0; BLOCK as usize - 100]);
 }
