@@ -203,7 +203,8 @@ fn each_handle_reports_a_failed_write_back_once_and_nothing_is_lost() {
     assert_eq!(slow.put(40_960, 2, 4096), Ok(4096));
     // Only the flusher has tried to write the folio back, and failed.
     slow.wait(Duration::from_secs(12));
-    assert_eq!((slow.on_device(4096), slow.dirty() > 0), (0, true));
+    assert_eq!((slow.on_device(4096), slow.dirty()), (0, 1));
+    assert_eq!(slow.on_device(40_960), 2, "the flusher goes on behind the folio");
     assert_eq!(slow.get(&slow.file, 4096, 4096), [1; 4096]);
     slow.sim.clear_faults();
     let sync = |file: &File| slow.reactor.block_on(file.sync_all());
@@ -329,6 +330,28 @@ fn a_file_with_failed_write_back_can_be_closed() {
     assert_eq!(reactor.block_on(direct.sync_all()), Err(Errno::IO));
     let (read, found) = reactor.block_on(direct.read_at(Buffer::zeroed(4096), 8192));
     assert!(read == Ok(4096) && found.iter().all(|byte| *byte == 0));
+}
+
+#[test]
+fn closing_a_file_loses_only_the_folios_that_cannot_be_written() {
+    let sim = Sim::new(SimOptions::new(SIZE));
+    let (direct, cache) = (file_over(&sim), Cache::new(SIZE));
+    let reactor = Reactor::new(ReactorOptions::default()).unwrap();
+    let file = direct.buffered(&cache);
+    let fails = Rule::new(Op::Write, When::From(1), Fault::Error(Errno::IO)).within(4096, 8192);
+    sim.inject(fails);
+    for offset in [4096, 40_960] {
+        assert_eq!(reactor.block_on(file.write_at(pattern(2, 4096), offset)).0, Ok(4096));
+    }
+    drop(file);
+    while cache.statistics().dirty_bytes > 0 {
+        std::thread::yield_now();
+    }
+    let (mut lost, mut kept) = ([0; 4096], [0; 4096]);
+    sim.peek(4096, &mut lost);
+    sim.peek(40_960, &mut kept);
+    assert_eq!((&lost[..], &kept[..]), (&[0; 4096][..], &pattern(2, 4096)[..]));
+    assert_eq!(reactor.block_on(direct.sync_all()), Err(Errno::IO));
 }
 
 #[test]

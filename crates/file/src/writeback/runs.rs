@@ -38,10 +38,10 @@ fn extended_down_to_disk_size(handle: &FileHandle, folios: &Range<u64>) -> Range
 }
 
 /// Writes back the dirty folios of a range of bytes, and waits for folios of the range that other operations write
-/// back.
+/// back. After an error it goes on behind the failed run, except that the file does not grow past it.
 ///
 /// # Errors
-/// The device's error. Folios that could not be written stay dirty.
+/// The device's first error. Folios that could not be written stay dirty.
 pub(crate) async fn write_back(
     operation: &mut Operation,
     handle: &FileHandle,
@@ -54,7 +54,7 @@ pub(crate) async fn write_back(
     let end = dirty.end().max(handle.map.size());
     let folios = folios_around(&(range.start.min(end)..range.end.min(end)));
     let (mut at, mut spare) = (folios.start, Vec::new());
-    let mut redirtied = dirty.redirtied();
+    let (mut redirtied, mut result) = (dirty.redirtied(), Ok(()));
     loop {
         let rest = extended_down_to_disk_size(handle, &(at..folios.end));
         let next = if at < folios.end { dirty.first_run(rest, MAX_RUN_FOLIOS) } else { None };
@@ -64,8 +64,8 @@ pub(crate) async fn write_back(
                 let lock = handle.state.lock_range(bytes_of(&folios), LockMode::Writeback);
                 operation.wait_outside_epoch(lock).await?;
             }
-            if dirty.redirtied() == redirtied {
-                return Ok(());
+            if result.is_err() || dirty.redirtied() == redirtied {
+                return result;
             }
             (at, redirtied) = (folios.start, dirty.redirtied());
             continue;
@@ -77,11 +77,17 @@ pub(crate) async fn write_back(
             // The file was truncated during the wait.
             continue;
         }
-        match dirty.take_run(cache.file_folios(), run.clone(), MAX_RUN_FOLIOS) {
-            None => at = at.max(run.end),
-            Some(run) => {
-                at = at.max(run.folios().end);
-                write_back_run(operation, handle, cache, run, &mut spare).await?;
+        let Some(run) = dirty.take_run(cache.file_folios(), run.clone(), MAX_RUN_FOLIOS) else {
+            at = at.max(run.end);
+            continue;
+        };
+        let written = run.folios();
+        at = at.max(written.end);
+        if let Err(error) = write_back_run(operation, handle, cache, run, &mut spare).await {
+            result = result.and(Err(error));
+            let is_at_end = written.end > handle.map.size() / FOLIO;
+            if is_at_end || operation.is_cancellation(error) {
+                return result;
             }
         }
     }

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use uringfs_buffer::Buffer;
 use uringfs_cache::{Cache, FOLIO};
-use uringfs_device::backend::sim::{Sim, SimOptions};
-use uringfs_device::{Clock, Device, VirtualClock};
+use uringfs_device::backend::sim::{Fault, Rule, Sim, SimOptions, When};
+use uringfs_device::{Clock, Device, Errno, Op, VirtualClock};
 use uringfs_file::{Advice, File, FileOptions, Map};
 use uringfs_reactor::Reactor;
 
@@ -240,4 +240,26 @@ fn a_sync_that_waited_for_a_truncation_grows_the_file_in_order() {
     let mut beyond_old_end = [9; BLOCK as usize - 100];
     made.sim.peek(100, &mut beyond_old_end);
     assert_eq!(beyond_old_end, [0; BLOCK as usize - 100]);
+}
+
+#[test]
+fn the_file_on_disk_does_not_grow_past_a_block_that_cannot_be_written() {
+    let made = Made::new();
+    made.reactor.block_on(made.write(&made.direct, 1, 3 * BLOCK as usize, 0));
+    assert_eq!(made.reactor.block_on(made.direct.set_len(2 * BLOCK + 100)), Ok(()));
+    for block in [0, 5] {
+        made.reactor.block_on(made.write(&made.file, 2, BLOCK as usize, block * BLOCK));
+    }
+    let fault = Rule::new(Op::Write, When::From(1), Fault::Error(Errno::IO));
+    made.sim.inject(fault.within(2 * BLOCK, 3 * BLOCK));
+    let sync = || made.reactor.block_on(made.file.sync_all());
+    assert_eq!((sync(), made.blocks.size()), (Err(Errno::IO), 2 * BLOCK + 100));
+    // The first block was written all the same.
+    assert_eq!(made.dirty(), 2);
+    made.sim.clear_faults();
+    assert_eq!((sync(), made.blocks.size()), (Ok(()), 6 * BLOCK));
+    const WHOLE: usize = BLOCK as usize;
+    let (two, one, zeros) = ([2; WHOLE], [1; WHOLE + 100], [0; 3 * WHOLE - 100]);
+    let whole = [&two[..], &one, &zeros, &two].concat();
+    assert_eq!(made.reactor.block_on(made.read()), whole);
 }
