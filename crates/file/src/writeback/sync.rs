@@ -23,8 +23,10 @@ pub(crate) async fn sync(
     }
     let flushed = make_durable(&mut operation, handle, handle.map.commit(scope)).await;
     let mut result = written_back.and(flushed);
-    // Each handle reports a failure once, even if a later write-back succeeded. A cancelled sync leaves it to the next.
-    if result != Err(Errno::CANCELED) && handle.take_failure() {
+    // Each handle reports a failure once, even if a later write-back succeeded. A sync that was cancelled, or ended by its
+    // deadline, leaves it to the next.
+    let is_cancelled = result.is_err_and(|error| operation.is_cancellation(error));
+    if !is_cancelled && handle.take_failure() {
         result = written_back.and(Err(Errno::IO));
     }
     operation.end_releasing(file, Payload::Length(0), result.map(|()| 0));
