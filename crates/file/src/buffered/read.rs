@@ -19,7 +19,7 @@
 //! are cached.
 //!
 //! A direct write, truncate or punch removes the folios of its range when it releases its lock, after bytes and
-//! map have changed ([`HeldLocks`](crate::direct::write_guard::HeldLocks)). A write that extends the file also
+//! map have changed ([`HeldLocks`](crate::direct::write_guard::HeldLocks)). If it extends the file it also
 //! removes them together with the change of the size: the reader takes the size first, and waits for that
 //! ([`FileCache::settled_size`]). A folio that is being filled then is marked, and its bytes are dropped. A folio
 //! that is being read is detached: look-ups miss it, and the last reader frees its frame.

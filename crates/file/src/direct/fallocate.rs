@@ -52,7 +52,7 @@ async fn truncate_or_extend(
     }
     let _change = prepare_write(operation, handle).await?;
     let changed = |was| size.min(was)..u64::MAX;
-    let _held = lock_exclusive(operation, handle, Counter::WriteResize, size, changed).await?;
+    let held = lock_exclusive(operation, handle, Counter::WriteResize, size, changed).await?;
     if size > map.size() {
         zero_tail(operation, handle).await?;
         if size < handle.size() {
@@ -62,9 +62,11 @@ async fn truncate_or_extend(
             map.punch_hole(size.next_multiple_of(block)..u64::MAX / block * block);
         }
     }
-    // The map first: otherwise the size would be the map's old one for a moment.
-    map.set_size(size);
-    handle.state.dirty().truncate(size);
+    held.publish(handle, size, || {
+        // The map first: otherwise the size would be the map's old one for a moment.
+        map.set_size(size);
+        handle.state.dirty().truncate(size);
+    });
     Ok(())
 }
 
@@ -94,7 +96,7 @@ async fn fallocate_range(
     let end = offset.checked_add(length).filter(|end| *end <= MAX_FILE_SIZE).ok_or(Errno::FBIG)?;
     let _change = prepare_write(operation, handle).await?;
     let changed = |size| offset.min(size)..end;
-    let _held =
+    let held =
         lock_exclusive(operation, handle, Counter::WriteFallocate, u64::MAX, changed).await?;
     match mode {
         FallocateMode::PunchHole => {
@@ -119,7 +121,7 @@ async fn fallocate_range(
             if end > map.size() =>
         {
             zero_tail(operation, handle).await?;
-            map.set_size(end);
+            held.publish(handle, end, || map.set_size(end));
         }
         _ => {}
     }

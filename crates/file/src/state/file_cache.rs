@@ -3,8 +3,8 @@
 //! From the first buffered use of a file, all its writers take range locks. So each writer knows when to remove
 //! what it has overwritten from the cache. This holds as long as the file is open.
 //!
-//! A folio has zeros beyond the end of the file. When a direct write extends the file, a reader must not find the new
-//! size and such a folio. So readers take the size from [`FileCache::settled_size`], which waits while [`FileCache::grow`]
+//! A folio has zeros beyond the end of the file, and one that is being filled may have stale bytes there. When a direct
+//! write or a change of the size extends the file, a reader must not find the new size and such a folio. So readers take the size from [`FileCache::settled_size`], which waits while [`FileCache::grow`]
 //! publishes the size and removes the folios.
 
 use std::ops::Range;
@@ -40,7 +40,7 @@ pub(crate) struct FileCache {
     fills: AtomicU64,
     /// Duration of a fill in nanoseconds, a moving average.
     fill_ns: AtomicU64,
-    /// A direct write extends the file at this moment, under the lock.
+    /// The file is being extended, past the cache, under the lock.
     is_growing: AtomicBool,
     growing: Mutex<()>,
 }
@@ -112,7 +112,7 @@ impl FileCache {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// Publishes a larger size of the file, and removes the folios of a range, which the writer has changed.
+    /// Publishes a larger size of the file, and removes the folios of a range that has changed.
     pub(crate) fn grow<T>(&self, changed: Range<u64>, publish: impl FnOnce() -> T) -> T {
         let _growing = self.growing.lock();
         self.is_growing.store(true, Ordering::Relaxed);

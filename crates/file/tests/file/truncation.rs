@@ -3,14 +3,16 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
 use std::task::Poll;
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use uringfs_buffer::Buffer;
 use uringfs_cache::{Cache, FOLIO};
 use uringfs_device::backend::sim::{Fault, Rule, Sim, SimOptions, When};
 use uringfs_device::{Clock, Device, Errno, Op, VirtualClock};
-use uringfs_file::{Advice, File, FileOptions, Map};
+use uringfs_file::{Advice, FallocateSize, File, FileOptions, Map};
 use uringfs_reactor::Reactor;
 
 use crate::harness::block_map::{BLOCK, BlockMap, Layout};
@@ -262,4 +264,59 @@ fn the_file_on_disk_does_not_grow_past_a_block_that_cannot_be_written() {
     let (two, one, zeros) = ([2; WHOLE], [1; WHOLE + 100], [0; 3 * WHOLE - 100]);
     let whole = [&two[..], &one, &zeros, &two].concat();
     assert_eq!(made.reactor.block_on(made.read()), whole);
+}
+
+/// A thread that reads what is cached of a file's first 200 bytes, once the file is longer than 100.
+struct CachedReader {
+    thread: JoinHandle<Result<usize, Errno>>,
+    begun: Receiver<std::path::PathBuf>,
+}
+
+impl CachedReader {
+    fn new(file: File) -> CachedReader {
+        let (begin, begun) = channel();
+        let thread = std::thread::spawn(move || {
+            let thread = std::fs::read_link("/proc/thread-self").unwrap();
+            begin.send(std::path::Path::new("/proc").join(thread).join("stat")).unwrap();
+            while file.len() == 100 {
+                std::hint::spin_loop();
+            }
+            file.try_read_at(&mut [9; 200], 0)
+        });
+        CachedReader { thread, begun }
+    }
+}
+
+/// Whether a thread sleeps.
+fn is_asleep(stat: &std::path::Path) -> bool {
+    let stat = std::fs::read_to_string(stat).unwrap_or_default();
+    stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('S'))
+}
+
+/// A folio that is being filled may have stale bytes beyond the end, so a reader that finds the new size has to wait until
+/// the old folios are gone.
+#[test]
+fn a_reader_of_the_new_size_waits_for_the_change_of_the_size() {
+    for is_set_len in [true, false] {
+        let made = Made::new();
+        made.reactor.block_on(made.write(&made.direct, 1, 100, 0));
+        made.reactor.block_on(made.read());
+        let CachedReader { thread, begun } = CachedReader::new(made.file.clone());
+        let stat = begun.recv().unwrap();
+        let (ended, has_ended) = channel();
+        made.blocks.call_when_resized(move || {
+            while !thread.is_finished() && !is_asleep(&stat) {
+                std::thread::yield_now();
+            }
+            ended.send((thread.is_finished(), thread)).unwrap();
+        });
+        let change = match is_set_len {
+            true => made.file.set_len(200),
+            false => made.file.allocate(0, 200, FallocateSize::Extend),
+        };
+        assert_eq!(made.reactor.block_on(change), Ok(()));
+        let (has_read, thread) = has_ended.recv().unwrap();
+        assert!(!has_read, "it has read the old folio, set_len {is_set_len}");
+        assert_eq!(thread.join().unwrap(), Err(Errno::AGAIN), "set_len {is_set_len}");
+    }
 }

@@ -34,6 +34,8 @@ pub struct BlockMap {
     observed: Arc<Mutex<Option<File>>>,
     /// The look-ups before the one in which it is called, and the hook.
     hook: Arc<Mutex<Option<(u32, Hook)>>>,
+    /// Called once after the size has changed.
+    resized: Arc<Mutex<Option<Hook>>>,
 }
 
 #[derive(Default)]
@@ -46,7 +48,18 @@ struct State {
 
 impl BlockMap {
     pub fn new(layout: Layout) -> BlockMap {
-        BlockMap { layout, state: Arc::default(), observed: Arc::default(), hook: Arc::default() }
+        BlockMap {
+            layout,
+            state: Arc::default(),
+            observed: Arc::default(),
+            hook: Arc::default(),
+            resized: Arc::default(),
+        }
+    }
+
+    /// Calls `hook` in the next `set_size`, after the size has changed.
+    pub fn call_when_resized(&self, hook: impl FnOnce() + Send + 'static) {
+        *self.resized.lock() = Some(Box::new(hook));
     }
 
     /// After so many look-ups, calls `hook` in the next one: the answer is from before the call.
@@ -197,6 +210,8 @@ impl ResizableMap for BlockMap {
             state.size = size;
         }
         self.record_size();
+        let resized = self.resized.lock().take();
+        resized.into_iter().for_each(|hook| hook());
     }
 
     fn punch_hole(&self, range: Range<u64>) {
