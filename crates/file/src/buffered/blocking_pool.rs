@@ -2,12 +2,14 @@
 //! done. A thread starts when a read finds none idle, and ends when it has been idle for a while.
 
 use std::collections::VecDeque;
+// Not parking_lot's: its sleeping threads stand in a list of the process, which in the child of a fork leads to memory that is
+// gone.
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex};
 use uringfs_device::queue::QueueKind;
 use uringfs_device::{Errno, Payload};
-use uringfs_reactor::{OpResult, Reactor, ReactorOptions};
+use uringfs_reactor::{ForkDetector, OpResult, Reactor, ReactorOptions};
 use uringfs_sync::Oneshot;
 
 /// Threads at most. Further reads wait for an idle one.
@@ -27,15 +29,42 @@ struct Job {
 /// Does a read on a pool thread's reactor.
 type Read = dyn FnOnce(&Reactor, Payload) -> OpResult + Send;
 
+/// The pool of one process.
 #[derive(Default)]
 struct Pool {
+    state: Mutex<PoolState>,
+    /// Wakes an idle thread.
+    work: Condvar,
+    process: ForkDetector,
+}
+
+#[derive(Default)]
+struct PoolState {
     jobs: VecDeque<Job>,
     threads: usize,
     idle: usize,
 }
 
-static POOL: Mutex<Option<Pool>> = Mutex::new(None);
-static WORK: Condvar = Condvar::new();
+static POOL: Mutex<Option<Arc<Pool>>> = Mutex::new(None);
+
+/// The pool of this process. The child of a fork has none of its parent's threads, so it begins with an empty pool.
+fn pool_of_process() -> Arc<Pool> {
+    let mut current = lock(&POOL);
+    match &*current {
+        Some(pool) if !pool.process.is_forked() => pool.clone(),
+        _ => {
+            let pool = Arc::<Pool>::default();
+            // Not dropped: its jobs and their memory are the parent's.
+            std::mem::forget(current.replace(pool.clone()));
+            pool
+        }
+    }
+}
+
+/// Locks also after a panic: nothing under these locks leaves its data half changed.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Does a read on a pool thread. Returns the memory and the result.
 pub(crate) async fn read(
@@ -45,33 +74,54 @@ pub(crate) async fn read(
 ) -> (Payload, Result<u64, Errno>) {
     let result = Oneshot::default();
     let job = Job { payload, read: Box::new(read), queue, result: result.clone() };
-    if let Err((payload, error)) = enqueue(job) {
+    if let Err((payload, error)) = pool_of_process().enqueue(job) {
         return (payload, Err(error));
     }
     let outcome = std::future::poll_fn(|context| result.poll(context)).await;
     (outcome.payload, outcome.result)
 }
 
-fn enqueue(job: Job) -> Result<(), (Payload, Errno)> {
-    let mut guard = POOL.lock();
-    let pool = guard.get_or_insert_default();
-    if pool.idle <= pool.jobs.len() && pool.threads < MAX_THREADS {
-        let started = std::thread::Builder::new().name("uringfs-pool".into()).spawn(run_thread);
-        match started {
-            Ok(_) => pool.threads += 1,
-            Err(_) if pool.threads > 0 => {}
-            Err(_) => return Err((job.payload, Errno::AGAIN)),
+impl Pool {
+    fn enqueue(self: Arc<Pool>, job: Job) -> Result<(), (Payload, Errno)> {
+        let mut state = lock(&self.state);
+        if state.idle <= state.jobs.len() && state.threads < MAX_THREADS {
+            let pool = self.clone();
+            let thread = std::thread::Builder::new().name("uringfs-pool".into());
+            match thread.spawn(move || run_thread(&pool)) {
+                Ok(_) => state.threads += 1,
+                Err(_) if state.threads > 0 => {}
+                Err(_) => return Err((job.payload, Errno::AGAIN)),
+            }
+        }
+        state.jobs.push_back(job);
+        drop(state);
+        self.work.notify_one();
+        Ok(())
+    }
+
+    /// The next read. `None` after the idle timeout: the thread is no longer counted.
+    fn next_job(&self) -> Option<Job> {
+        let mut state = lock(&self.state);
+        loop {
+            if let Some(job) = state.jobs.pop_front() {
+                return Some(job);
+            }
+            state.idle += 1;
+            let waited = self.work.wait_timeout(state, IDLE_TIMEOUT);
+            let (locked, waited) = waited.unwrap_or_else(PoisonError::into_inner);
+            state = locked;
+            state.idle -= 1;
+            if waited.timed_out() && state.jobs.is_empty() {
+                state.threads -= 1;
+                return None;
+            }
         }
     }
-    pool.jobs.push_back(job);
-    drop(guard);
-    WORK.notify_one();
-    Ok(())
 }
 
-fn run_thread() {
+fn run_thread(pool: &Pool) {
     let mut current = None;
-    while let Some(Job { payload, read, queue, result }) = next_job() {
+    while let Some(Job { payload, read, queue, result }) = pool.next_job() {
         let kept = current.take().filter(|(kind, _)| *kind == queue);
         let reactor = kept.map_or_else(
             || Reactor::new(ReactorOptions::new().queue(queue).depth(64)),
@@ -89,24 +139,5 @@ fn run_thread() {
             }
         };
         result.set(outcome);
-    }
-}
-
-/// The next read. `None` after the idle timeout: the thread is no longer counted.
-fn next_job() -> Option<Job> {
-    let mut guard = POOL.lock();
-    loop {
-        let pool = guard.get_or_insert_default();
-        if let Some(job) = pool.jobs.pop_front() {
-            return Some(job);
-        }
-        pool.idle += 1;
-        let waited = WORK.wait_for(&mut guard, IDLE_TIMEOUT);
-        let pool = guard.get_or_insert_default();
-        pool.idle -= 1;
-        if waited.timed_out() && pool.jobs.is_empty() {
-            pool.threads -= 1;
-            return None;
-        }
     }
 }
