@@ -10,10 +10,12 @@ use fork::Fork;
 use harness::reap;
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use uringfs_buffer::{Buffer, BufferPool};
+use uringfs_cache::Cache;
 use uringfs_device::backend::file::{Allocation, File as ImageFile};
+use uringfs_device::backend::memory::Memory;
 use uringfs_device::queue::QueueKind;
 use uringfs_device::{Device, Errno};
-use uringfs_file::{Batch, File, FileOptions, Tokens};
+use uringfs_file::{Batch, BufferedWait, File, FileOptions, Tokens};
 use uringfs_reactor::{BatchTransfer, Reactor, ReactorOptions, Token};
 
 const SIZE: u64 = 1 << 20;
@@ -72,8 +74,39 @@ fn child(reactor: Reactor, mut batch: Batch, file: &File, queue: QueueKind) -> i
     // A reactor of its own works.
     let Ok(own) = Reactor::new(ReactorOptions::default()) else { return 7 };
     match own.block_on(file.read_at(Buffer::zeroed(4096), 8192)) {
-        (Ok(4096), buffer) if buffer.iter().all(|byte| *byte == 9) => FINE,
-        _ => 8,
+        (Ok(4096), buffer) if buffer.iter().all(|byte| *byte == 9) => {}
+        _ => return 8,
+    }
+    // With a device of its own, for which the parent has nothing in flight.
+    let device = Device::new(Memory::new(SIZE).unwrap()).unwrap();
+    match read_in_thread(&own, &device) {
+        Ok(4096) => write_back_in_child(&own, device),
+        _ => 12,
+    }
+}
+
+/// A buffered read that misses, and waits in a thread of the blocking pool.
+fn read_in_thread(reactor: &Reactor, device: &Device) -> Result<usize, Errno> {
+    let options = FileOptions::default().buffered_wait(BufferedWait::Thread);
+    let file = File::from_device(device.clone(), options).buffered(&Cache::new(SIZE));
+    reactor.block_on(file.read_at(Buffer::zeroed(4096), 8192)).0
+}
+
+/// Writes through the page cache and closes the file. No background reactor can write the folio back, so it stays dirty until
+/// a read writes it back.
+fn write_back_in_child(own: &Reactor, device: Device) -> i32 {
+    let (file, cache) = (File::from_device(device, FileOptions::default()), Cache::new(SIZE));
+    let buffered = file.buffered(&cache);
+    if own.block_on(buffered.write_at(Buffer::copy_of(&[5; 4096]), 8192)).0 != Ok(4096) {
+        return 13;
+    }
+    drop(buffered);
+    if cache.statistics().dirty_bytes != 4096 {
+        return 14;
+    }
+    match own.block_on(file.read_at(Buffer::zeroed(4096), 8192)) {
+        (Ok(4096), buffer) if buffer.iter().all(|byte| *byte == 5) => FINE,
+        _ => 15,
     }
 }
 
@@ -109,6 +142,8 @@ fn a_child_gets_errors_and_its_parent_is_unharmed() {
         assert_eq!(reactor.block_on(file.write_at(nine, 0)).0, Ok(65536));
         // By a background reactor, which a child of its process cannot use.
         assert_eq!(file.sync_data().wait(), Ok(()));
+        // By a thread of the pool, which then is idle.
+        assert_eq!(read_in_thread(&reactor, file.device()), Ok(4096), "{queue}");
         const COUNT: u64 = 32;
         let pool = BufferPool::new(4096, COUNT as usize).unwrap();
         for token in 0..COUNT {

@@ -52,6 +52,9 @@ impl File {
     /// [`File`] or volume stay coherent with the cache. Writes by others to the same image or device (another
     /// process, another [`File::open`]) are not seen.
     ///
+    /// A background reactor writes the dirty folios. Where none can start, as in the child of a fork whose parent has some,
+    /// only a sync does, or a direct operation on the range. A closed file keeps its folios until then.
+    ///
     /// A file uses one cache, the first that it was opened with. If the device's blocks are larger than a folio,
     /// the handle is direct.
     pub fn buffered(&self, cache: &Cache) -> File {

@@ -8,7 +8,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use uringfs_cache::FileFolios;
-use uringfs_device::{DeviceInner, Payload};
+use uringfs_device::{DeviceInner, Errno, Payload};
 use uringfs_reactor::{Operation, Requester, background_reactor};
 
 use crate::state::file::File;
@@ -36,6 +36,12 @@ impl Flusher {
         self.is_stopped
     }
 
+    /// Gives up before its start. The folios stay dirty. The next write or close tries to start a flusher again.
+    fn give_up_start(mut self) {
+        self.is_stopped = true;
+        self.state.dirty().flusher_stopped();
+    }
+
     fn file_folios(&self) -> &FileFolios {
         self.state.existing_cache().map(FileCache::file_folios).expect("a dirty file is in a cache")
     }
@@ -60,7 +66,7 @@ impl Drop for Flusher {
     fn drop(&mut self) {
         if !self.is_stopped {
             self.state.dirty().flusher_stopped();
-            // Its device or its reactor is gone, or it could not start.
+            // Its device or its reactor is gone.
             self.state.dirty().drop_dirty(self.file_folios());
         }
     }
@@ -92,16 +98,19 @@ pub(crate) async fn run_flusher(mut operation: Operation, mut flusher: Flusher) 
     operation.end(Payload::Length(0), ended.map(|()| 0));
 }
 
-/// Starts the flusher of a file on the background reactor of this thread.
+/// Starts the flusher of a file on the background reactor of this thread. Where there is none, as in the child of a fork,
+/// nothing is written back until a sync or another operation on the file does it.
 pub(crate) fn start_flusher(state: &Arc<FileState>, device_inner: &Arc<DeviceInner>) {
     let flusher = Flusher::new(state);
-    if let Ok(reactor) = background_reactor() {
-        let device_inner = device_inner.clone();
-        reactor.run(move |reactor| {
-            if let Ok(permit) = reactor.admit_detached(&device_inner) {
-                let body = |operation| run_flusher(operation, flusher);
-                reactor.start_operation(permit, Requester::Detached, None, body);
-            }
-        });
-    }
+    let Ok(reactor) = background_reactor() else { return flusher.give_up_start() };
+    let device_inner = device_inner.clone();
+    reactor.run(move |reactor| match reactor.admit_detached(&device_inner) {
+        Ok(permit) => {
+            let body = |operation| run_flusher(operation, flusher);
+            reactor.start_operation(permit, Requester::Detached, None, body);
+        }
+        // Its drop discards the folios, which nothing can write any more.
+        Err(Errno::NODEV) => drop(flusher),
+        Err(_) => flusher.give_up_start(),
+    });
 }
