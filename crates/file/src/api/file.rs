@@ -146,10 +146,12 @@ impl File {
     pub fn find_hole(&self, range: Range<u64>) -> Option<u64> {
         let mut at = range.start;
         while at < range.end {
+            // Read before the map: a byte that is written back in between is in both.
+            let is_dirty = self.handle.state.dirty().next_dirty(at) == Some(at);
             let Mapping { length, state } = self.handle.map.map(at);
             if matches!(state, MappingState::Written(_)) {
                 at += length;
-            } else if self.handle.state.dirty().next_dirty(at) == Some(at) {
+            } else if is_dirty {
                 at = (at / FOLIO + 1) * FOLIO;
             } else {
                 return Some(at);

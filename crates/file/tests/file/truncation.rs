@@ -320,3 +320,17 @@ fn a_reader_of_the_new_size_waits_for_the_change_of_the_size() {
         assert_eq!(thread.join().unwrap(), Err(Errno::AGAIN), "set_len {is_set_len}");
     }
 }
+
+/// The folio is written back while a search looks its block up: the search finds the block as it was before.
+#[test]
+fn a_search_finds_no_hole_where_bytes_are_written_back() {
+    let made = Made::new();
+    made.reactor.block_on(made.write(&made.file, 1, BLOCK as usize, 0));
+    let (file, clock) = (made.file.clone(), made.clock.clone());
+    made.blocks.call_in_lookup(0, move || {
+        let sync = move || reactor_by(&clock).block_on(file.sync_all());
+        assert_eq!(std::thread::spawn(sync).join().unwrap(), Ok(()));
+    });
+    assert_eq!((made.file.find_hole(0..BLOCK), made.file.seek_hole(0)), (None, Ok(BLOCK)));
+    assert_eq!((made.blocks.has_hook(), made.dirty()), (false, 0));
+}
