@@ -16,7 +16,7 @@ use uringfs_device::backend::sim::{Sim, SimOptions, WriteCache};
 use uringfs_device::queue::QueueKind;
 use uringfs_device::{Clock, Device, Errno, Payload, VirtualClock};
 use uringfs_file::{BufferOutput, File, FileOp, FileOptions, Tokens, WriteLocking};
-use uringfs_reactor::{Completion, Effect, OpResult, Reactor, ReactorOptions, Token};
+use uringfs_reactor::{Completion, Effect, OpResult, Reactor, ReactorOptions, SubmitError, Token};
 
 const SIZE: u64 = 1 << 20;
 const LATENCY: Duration = Duration::from_millis(10);
@@ -95,6 +95,21 @@ fn an_operation_cancelled_before_its_start_has_effect_not_started() {
     let outcome = bench.reactor.block_on(write.outcome());
     assert_eq!(result_of(&outcome), (Err(Errno::CANCELED), Effect::NotStarted));
     assert!(matches!(outcome.payload, Payload::Buffer(buffer) if buffer.len() == 4096));
+    assert_eq!(bench.changes(), 0);
+}
+
+#[test]
+fn an_operation_cancelled_before_its_start_is_refused_by_token() {
+    fn refusal<R: BufferOutput>(reactor: &Reactor, mut op: FileOp<R>) -> SubmitError {
+        op.cancel();
+        reactor.start(op, Token::new(1)).unwrap_err()
+    }
+    let bench = bench();
+    let refused = refusal(&bench.reactor, bench.file.write_at(pattern(1, 4096), 0));
+    assert_eq!((refused.error, refused.into_buffer().len()), (Errno::CANCELED, 4096));
+    let refused = refusal(&bench.reactor, bench.file.sync_all());
+    assert_eq!(refused.error, Errno::CANCELED);
+    assert!(matches!(refused.payload, Payload::Length(0)), "{:?}", refused.payload);
     assert_eq!(bench.changes(), 0);
 }
 

@@ -3,13 +3,14 @@
 use std::fmt;
 use std::marker::PhantomData;
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Instant;
 
 use uringfs_buffer::{Buffer, IoBuf, IoBufMut, OpMemory, TooLong};
 use uringfs_device::{Durability, Errno, Payload};
 use uringfs_reactor::{
-    Counter, Effect, OpResult, ReactorHandle, ResultReceiver, background_reactor, current,
+    Counter, Effect, OpResult, ReactorHandle, ResultReceiver, SubmitError, background_reactor,
+    current,
 };
 use uringfs_sync::park_on;
 
@@ -303,8 +304,28 @@ impl<R> FileOp<R> {
     }
 
     /// The request, to be started by token.
-    pub(crate) fn into_request(self) -> FileRequest {
-        self.request.expect("it has not been started")
+    ///
+    /// # Errors
+    /// The reason why the operation was refused or cancelled before its start.
+    #[inline(always)]
+    pub(crate) fn into_request(mut self) -> Result<FileRequest, SubmitError> {
+        match self.request.take() {
+            Some(request) => Ok(request),
+            None => Err(self.into_refusal()),
+        }
+    }
+
+    /// Why the operation ended without a start.
+    #[cold]
+    #[inline(never)]
+    fn into_refusal(self) -> SubmitError {
+        let (receiver, _) = self.started.expect("it has not ended");
+        match receiver.poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(OpResult { result: Err(error), payload, .. }) => {
+                SubmitError::new(error, payload)
+            }
+            _ => panic!("it has been started already"),
+        }
     }
 
     /// Starts the operation if necessary, and polls its outcome.

@@ -68,7 +68,10 @@ pub trait Tokens {
     /// Starts any operation of a file: `reactor.start(file.sync_all(), token)`.
     ///
     /// # Errors
-    /// As [`Self::read_at`].
+    /// As [`Self::read_at`]. ECANCELED for an operation that was cancelled before; EINVAL for memory that is too long.
+    ///
+    /// # Panics
+    /// If the operation has been polled before.
     fn start<R: BufferOutput>(&self, op: FileOp<R>, token: Token) -> Result<(), SubmitError>;
 }
 
@@ -128,7 +131,7 @@ impl Tokens for Reactor {
     }
 
     fn start<R: BufferOutput>(&self, op: FileOp<R>, token: Token) -> Result<(), SubmitError> {
-        let FileRequest { file, kind, payload, offset, deadline } = op.into_request();
+        let FileRequest { file, kind, payload, offset, deadline } = op.into_request()?;
         match (kind, payload, deadline) {
             (OpKind::Read, Payload::Buffer(buffer), None) => {
                 self.read_at(&file, buffer, offset, token)
