@@ -29,11 +29,17 @@ use crate::state::file_state::FileState;
 /// panics, the result is ENOTRECOVERABLE, with an empty value ([`IoBuf::lost`]) in place of the memory. In the child of a fork, an
 /// operation that the parent started ends in the same way, with ECHILD.
 ///
+/// # Errors
+/// Each method names its own. Any operation may also fail with an error of the device (EIO or another one), with ENODEV after
+/// the device was removed, and with ECANCELED or ETIMEDOUT: see Cancellation.
+///
 /// # Cancellation
 /// Dropping it before its first poll does nothing to the file. Dropping it later gives up the result, not the operation,
 /// which runs to its end: a write is still done, and may reach the device after later writes of the same range; the
 /// memory is freed, or returns to its pool, when the kernel is done with it. To stop it and know what it did, keep it:
-/// [`Self::cancel`] or [`Self::deadline`], then await it. In a `select!` or a timeout use `&mut op`.
+/// [`Self::cancel`] or [`Self::deadline`], then await it. In a `select!` or a timeout use `&mut op`. A sync that is dropped
+/// later also takes the report of a failed write-back with it; one that is cancelled, or meets its deadline, leaves the
+/// report to the next sync.
 ///
 /// # Panics
 /// If it is polled or waited for after its end.
@@ -74,12 +80,17 @@ impl File {
     /// Writes `buffer` at `offset`. An image or a device has a fixed size: at its end the write is short,
     /// beyond it the error is ENOSPC.
     ///
-    /// Errors: EBADF if the handle may not write: open it with `.write(true)`.
+    /// Through the page cache, errors of writing to the device come with the next sync.
+    ///
+    /// Errors: EBADF if the handle may not write: open it with `.write(true)`; ENOSPC when the volume is full
+    /// (`Volume::shortage` says why), or beyond the end of an image or a device; EROFS; EFBIG from 2^63 on.
     pub fn write_at<B: IoBuf>(&self, buffer: B, offset: u64) -> FileOp<BufResult<usize, B>> {
         self.op_with(OpKind::Write(Durability::Volatile), buffer.lend_for_write(), offset)
     }
 
     /// Writes several buffers, one after the other.
+    ///
+    /// Errors: as [`Self::write_at`].
     pub fn write_vectored_at<B: IoBuf>(
         &self,
         buffers: Vec<B>,
@@ -93,6 +104,8 @@ impl File {
     /// the write, which no other call shares (in the same system call, if the write is one request to a file or a block
     /// device). The first write to allocated blocks or to a hole waits for a commit, which
     /// it shares with others, as [`Self::append_durably`].
+    ///
+    /// Errors: as [`Self::write_at`]; EIO and ENOSPC of a flush or a commit as in [`Self::sync_all`].
     pub fn write_durably<B: IoBuf>(&self, buffer: B, offset: u64) -> FileOp<BufResult<usize, B>> {
         self.op_with(OpKind::Write(Durability::Durable), buffer.lend_for_write(), offset)
     }
@@ -100,13 +113,15 @@ impl File {
     /// Appends `buffer` to a volume's file (`O_APPEND`). The result is its offset. Concurrent appends never
     /// overlap and leave no gap. Durable with the next [`Self::sync_data`].
     ///
-    /// Errors: EOPNOTSUPP for an image or a device; ENOSPC; EFBIG.
+    /// Errors: EOPNOTSUPP for an image or a device; else as [`Self::write_at`].
     pub fn append<B: IoBuf>(&self, buffer: B) -> FileOp<BufResult<u64, B>> {
         self.op_with(OpKind::Append(Durability::Volatile), buffer.lend_for_write(), 0)
     }
 
     /// As [`Self::append`], durable on completion. Concurrent appends of many files and threads share a commit, with its
     /// flushes of the device.
+    ///
+    /// Errors: as [`Self::append`]; EIO and ENOSPC of a flush or a commit as in [`Self::sync_all`].
     pub fn append_durably<B: IoBuf>(&self, buffer: B) -> FileOp<BufResult<u64, B>> {
         self.op_with(OpKind::Append(Durability::Durable), buffer.lend_for_write(), 0)
     }
@@ -117,13 +132,18 @@ impl File {
     /// concurrent overwrite of the range comes before or after.
     ///
     /// Errors: EINVAL for an offset or a length that is no multiple of 4096, and for more than 1 MiB; ENOSPC, with nothing
-    /// changed; EOPNOTSUPP for an image or a device.
+    /// changed; EOPNOTSUPP for an image or a device; EBADF, EROFS and EFBIG as [`Self::write_at`].
     pub fn write_atomic<B: IoBuf>(&self, buffer: B, offset: u64) -> FileOp<BufResult<usize, B>> {
         self.op_with(OpKind::WriteAtomic, buffer.lend_for_write(), offset)
     }
 
-    /// Makes all completed writes durable, with the file's size, times and attributes (`fsync`). For an image
-    /// or a device this is [`Self::sync_data`].
+    /// Makes all completed writes durable, with the file's size, times and attributes (`fsync`), and all names and attributes
+    /// of the volume that were changed before: no fsync of the directory is needed. For an image or a device this is
+    /// [`Self::sync_data`].
+    ///
+    /// Errors: EIO after a failed flush or commit; in a volume also at every later sync until the volume is opened again, and
+    /// changes return EROFS until then. The error of a write-back that fails now; EIO, once for each handle, for one that
+    /// failed earlier, even if a later one has succeeded. ENOSPC when the catalog of the volume has no room for the commit.
     pub fn sync_all(&self) -> FileOp<Result<(), Errno>> {
         self.op(OpKind::Sync(SyncScope::Everything), Payload::Length(0), 0)
     }
@@ -131,12 +151,16 @@ impl File {
     /// Makes all completed writes durable, with the file's size (`fdatasync`). Times that overwrites in place
     /// have changed follow with the next commit. After overwrites in place it flushes the device, once for each call;
     /// otherwise it waits for a commit, which concurrent calls share.
+    ///
+    /// Errors: as [`Self::sync_all`].
     pub fn sync_data(&self) -> FileOp<Result<(), Errno>> {
         self.op(OpKind::Sync(SyncScope::Data), Payload::Length(0), 0)
     }
 
-    /// Makes completed writes to a range durable, with the file's size. Dirty folios outside the range need not
-    /// be written back. Offset and length in bytes.
+    /// Makes completed writes to a range durable, with the file's size as far as it is written back. Dirty folios outside
+    /// the range need not be written back. Offset and length in bytes.
+    ///
+    /// Errors: as [`Self::sync_all`].
     pub fn sync_range(&self, offset: u64, length: u64) -> FileOp<Result<(), Errno>> {
         self.op(OpKind::SyncRange, Payload::Length(length), offset)
     }
@@ -148,12 +172,16 @@ impl File {
 
     /// Discards the content of a range. In a volume's file its whole blocks become free and read as zeros. In
     /// an image or a device later reads of the range are undefined. Blocks that the range covers in part
-    /// stay. If the device has no discard, the error is EOPNOTSUPP.
+    /// stay.
+    ///
+    /// Errors: EOPNOTSUPP if it is an image or a device without discard; EBADF and EROFS as [`Self::write_at`].
     pub fn discard(&self, offset: u64, length: u64) -> FileOp<Result<(), Errno>> {
         self.op(OpKind::Discard, Payload::Length(length), offset)
     }
 
     /// Makes the part of a range inside the file read as zeros, and keeps its blocks.
+    ///
+    /// Errors: EBADF, ENOSPC and EROFS as [`Self::write_at`].
     pub fn write_zeroes(&self, offset: u64, length: u64) -> FileOp<Result<(), Errno>> {
         self.op(OpKind::WriteZeroes, Payload::Length(length), offset)
     }
@@ -161,7 +189,7 @@ impl File {
     /// Truncates the file to `bytes`, or extends it to that size by a hole (`ftruncate`). Durable with the next
     /// [`Self::sync_data`]; after a power cut before that the file has one size or the other.
     ///
-    /// Errors: EOPNOTSUPP for an image or a device; EFBIG from 2^63 on.
+    /// Errors: EOPNOTSUPP for an image or a device; EBADF, EROFS and EFBIG as [`Self::write_at`].
     pub fn set_len(&self, bytes: u64) -> FileOp<Result<(), Errno>> {
         self.op(OpKind::SetLen, Payload::Length(0), bytes)
     }
