@@ -1,13 +1,13 @@
 //! [`File`]: an open file, read and written by offset.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
+use pyo3::{PyTraverseError, PyVisit};
 use uringfs::Errno;
 use uringfs::buffer::MAX_LENGTH;
 use uringfs::file::FallocateSize;
@@ -34,6 +34,9 @@ const MAX_ZEROED: usize = 32 << 10;
 #[pyclass(frozen, weakref, module = "uringfs")]
 pub(crate) struct File {
     handle: Arc<Handle>,
+    /// The Python object of its volume, which closes the volume when it is dropped: not before the file is. The last
+    /// field, so that it is dropped after the handle.
+    volume: Py<PyAny>,
 }
 
 /// See [`File::read_cached_bytes`].
@@ -43,8 +46,8 @@ enum CachedBytes<'py> {
 }
 
 impl File {
-    pub(crate) fn new(file: uringfs::File, volume: uringfs::Volume, path: PathBuf) -> File {
-        File { handle: Arc::new(Handle::new(file, volume, path)) }
+    pub(crate) fn new(handle: Handle, volume: Py<PyAny>) -> File {
+        File { handle: Arc::new(handle), volume }
     }
 
     pub(crate) fn handle(&self) -> &Arc<Handle> {
@@ -390,6 +393,11 @@ impl File {
         });
         drop(thread_reactor()?.spawn(task));
         Ok(())
+    }
+
+    /// For the garbage collector: the volume's attributes may refer to the file.
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.volume)
     }
 
     fn __repr__(&self) -> String {

@@ -9,7 +9,7 @@ use uringfs::{Errno, FileOp};
 
 use crate::errors::{closed, data_error, os_error};
 use crate::guard::Guard;
-use crate::thread_reactor::{drop_detached, wait};
+use crate::thread_reactor::{detached, wait};
 
 /// Its content closes with the file, or with its volume.
 pub(crate) struct Handle {
@@ -103,7 +103,7 @@ impl Drop for Handle {
         match self.open.get_mut().take() {
             // The parent has the file open; here nothing must end.
             open if self.guard.is_parent() => std::mem::forget(open),
-            Some(open) => drop_detached(open),
+            Some(open) => detached(|| drop(open)),
             None => {}
         }
     }

@@ -85,11 +85,12 @@ pub(crate) fn set_has_ended(has_ended: bool) {
     HAS_ENDED.set(has_ended);
 }
 
-/// Drops the last handle to something, which may wait for the device, without the GIL.
-pub(crate) fn drop_detached<T: Send>(value: T) {
-    let mut value = Some(value);
-    // Without an interpreter, it is dropped below.
-    Python::try_attach(|py| py.detach(|| drop(value.take())));
+/// Does work that may wait for the device, without the GIL. There may be no interpreter any more.
+pub(crate) fn detached<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    let mut work = Some(work);
+    let mut run = || work.take().map(|work| work());
+    let done = Python::try_attach(|py| py.detach(&mut run)).flatten();
+    done.or_else(run).expect("the work is done once")
 }
 
 /// Ends this thread's reactor, with its operations in flight. The package calls it when the interpreter exits, while

@@ -14,11 +14,11 @@ use uringfs::{Error, FormatOptions, OpenOptions, VolumeOptions};
 use crate::errors::{closed, open_error, os_error, os_error_of_two, other_volume};
 use crate::event_loop;
 use crate::file::File;
-use crate::guard::Guard;
+use crate::guard::{Guard, catch};
 use crate::handle::Handle;
 use crate::path::PathInVolume;
 use crate::stat::stat_result;
-use crate::thread_reactor::drop_detached;
+use crate::thread_reactor::detached;
 
 /// An open volume.
 #[pyclass(frozen, subclass, weakref, module = "uringfs")]
@@ -137,9 +137,30 @@ impl Drop for Volume {
         match self.open.get_mut().take() {
             // The parent has it open; here nothing must end.
             open if self.guard.is_parent() => std::mem::forget(open),
-            Some(open) => drop_detached(open),
+            Some(open) => close_dropped(open, self.guard.path()),
             None => {}
         }
+    }
+}
+
+/// Closes a volume that the program has dropped with all its files. An error is reported as that of a destructor.
+fn close_dropped(open: uringfs::Volume, path: &Path) {
+    let close = || {
+        // Operations whose awaits were cancelled keep their files open, and run in this thread only.
+        event_loop::finish_all();
+        open.close()
+    };
+    let closed = detached(|| catch(close));
+    if let Some(Err(error)) = closed {
+        Python::try_attach(|py| {
+            // The one that the thread raises, if that is why the volume is dropped.
+            let raised = PyErr::take(py);
+            let path = path.as_os_str().into_pyobject(py).ok();
+            os_error(&error).write_unraisable(py, path.as_deref());
+            if let Some(raised) = raised {
+                raised.restore(py);
+            }
+        });
     }
 }
 
@@ -240,8 +261,7 @@ impl Volume {
     #[pyo3(signature = (path, *, read, write, create, exclusive, truncate, direct, permissions))]
     #[expect(clippy::too_many_arguments, reason = "they are keywords of a Python call")]
     fn open_native(
-        &self,
-        py: Python<'_>,
+        this: &Bound<'_, Self>,
         path: PathInVolume,
         read: bool,
         write: bool,
@@ -251,16 +271,17 @@ impl Volume {
         direct: bool,
         permissions: u32,
     ) -> PyResult<File> {
-        let path = self.path_of(py, path)?;
+        let (py, volume) = (this.py(), this.get());
+        let path = volume.path_of(py, path)?;
         let options = OpenOptions::new().read(read).write(write).create(create);
         let options = options.create_new(exclusive).truncate(truncate).direct(direct);
         let options = options.mode(permissions);
-        let (file, volume) =
-            self.call(py, |volume| Ok((options.open(volume, &path)?, volume.clone())))?;
-        let file = File::new(file, volume, path);
-        self.add_file(&file);
+        let (file, open) =
+            volume.call(py, |volume| Ok((options.open(volume, &path)?, volume.clone())))?;
+        let file = File::new(Handle::new(file, open, path), this.clone().into_any().unbind());
+        volume.add_file(&file);
         // Another thread may have closed the volume meanwhile, without this file.
-        if self.closed() { Err(closed("volume")) } else { Ok(file) }
+        if volume.closed() { Err(closed("volume")) } else { Ok(file) }
     }
 
     /// The names in a directory, sorted by their bytes.

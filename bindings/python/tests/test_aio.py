@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import gc
 import random
 import threading
 
@@ -280,6 +281,24 @@ def test_a_volume_closes_while_operations_are_in_flight(image, direct, count):
     asyncio.run(main())
     with uringfs.Volume(image) as volume:
         assert (volume / "file").read_bytes() == b"".join(bytes([number % 256]) * BLOCK for number in range(count))
+
+
+def test_a_volume_that_is_dropped_waits_for_operations_whose_awaits_were_cancelled(image):
+    async def write():
+        file = AsyncFile(uringfs.Volume(image).open_file("/file", "w+", direct=True))
+        writes = [asyncio.ensure_future(file.write_at(bytes(BLOCK), number * BLOCK)) for number in range(100)]
+        await asyncio.sleep(0)
+        for each in writes:
+            each.cancel()
+        await asyncio.wait(writes)
+
+    async def main():
+        await write()
+        gc.collect()
+        with uringfs.Volume(image) as volume:
+            assert volume.getsize("/file") == 100 * BLOCK
+
+    asyncio.run(main())
 
 
 def test_a_volume_closes_although_an_operation_panics(image):

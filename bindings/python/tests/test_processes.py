@@ -173,6 +173,39 @@ file.write_at(b"in the page cache", 0)
         assert (volume / "cached").read_bytes() == b"in the page cache"
 
 
+def test_a_volume_that_a_program_drops_as_it_ends_has_everything(tmp_path):
+    program = """
+import sys
+import uringfs
+stream = uringfs.Volume.create(sys.argv[1], 64 << 20).open("/stream", "w")
+stream.write("in the buffer of Python")
+(uringfs.Volume.create(sys.argv[2], 64 << 20) / "dropped").write_bytes(bytes(range(256)) * 65536)
+"""
+    paths = [tmp_path / "stream.img", tmp_path / "dropped.img"]
+    ended = run(program, *paths)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    with uringfs.Volume(paths[0]) as volume:
+        assert (volume / "stream").read_text() == "in the buffer of Python"
+    with uringfs.Volume(paths[1]) as volume:
+        assert (volume / "dropped").read_bytes() == bytes(range(256)) * 65536
+
+
+def test_a_volume_that_is_dropped_reports_that_its_close_has_failed(tmp_path):
+    program = """
+import resource, sys
+import uringfs
+volume = uringfs.Volume.create(sys.argv[1], 64 << 20)
+(volume / "file").write_bytes(bytes(1 << 20))
+# From here on, writes to the image fail with EFBIG.
+resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+del volume
+"""
+    path = tmp_path / "uringfs.img"
+    ended = run(program, path)
+    assert ended.returncode == 0
+    assert ended.stderr.startswith(f"Exception ignored in: {str(path)!r}") and "OSError: [Errno" in ended.stderr
+
+
 def test_the_interpreter_ends_with_awaited_operations_in_flight(tmp_path):
     program = """
 import asyncio, sys

@@ -373,15 +373,31 @@ def test_threads_share_a_volume(volume):
     assert len(volume.listdir()) == 80
 
 
-def test_a_volume_that_is_dropped_closes_with_its_last_file(image):
+@pytest.mark.parametrize("direct", [False, True])
+def test_a_volume_that_is_dropped_closes_with_its_last_file(image, direct):
     volume = uringfs.Volume(image)
-    # Past the page cache, which would keep the file open until it has written the file back.
-    file = volume.open_file("/file", "w", direct=True)
+    file = volume.open_file("/file", "w", direct=direct)
     del volume
     file.write_at(b"kept", 0)
     with pytest.raises(OSError, match="has the volume open already"):
         uringfs.Volume(image)
     del file
+    gc.collect()
+    with uringfs.Volume(image) as volume:
+        assert (volume / "file").read_bytes() == b"kept"
+
+
+def test_a_volume_that_is_dropped_can_be_opened_at_once(image):
+    (uringfs.Volume(image) / "file").write_bytes(bytes(16 << 20))
+    with uringfs.Volume(image) as volume:
+        assert volume.getsize("/file") == 16 << 20
+
+
+def test_a_volume_that_refers_to_its_file_closes_when_it_is_collected(image):
+    volume = uringfs.Volume(image)
+    volume.file = volume.open_file("/file", "w")
+    volume.file.write_at(b"kept", 0)
+    del volume
     gc.collect()
     with uringfs.Volume(image) as volume:
         assert (volume / "file").read_bytes() == b"kept"

@@ -101,8 +101,8 @@ class Volume(_uringfs.Volume):
     def close(self) -> None:
         """Closes all files, makes all changes durable, and frees the volume for other programs.
 
-        A volume that a program has not closed closes when the interpreter exits. In the child of a fork nothing
-        happens.
+        A volume that a program has not closed closes when the program drops it and its files, or when the
+        interpreter exits. In the child of a fork nothing happens.
         """
         if self.inherited:
             return
