@@ -17,6 +17,7 @@ import pyarrow.parquet
 import pytest
 
 import uringfs
+from uringfs import _volume
 from uringfs.fsspec import UringFileSystem
 
 
@@ -113,6 +114,27 @@ def test_threads_of_a_process_share_the_open_volume(image):
     again = fsspec.filesystem("uringfs", volume=str(image)).volume
     assert not again.closed and len(again.listdir()) == 4
     again.close()
+
+
+def test_a_volume_is_found_by_the_path_that_it_had_when_it_was_opened(tmp_path, monkeypatch):
+    for name in ("first", "second"):
+        folder = tmp_path / name
+        folder.mkdir()
+        monkeypatch.chdir(folder)
+        fsspec.filesystem("uringfs", volume=uringfs.Volume.create("disk.img", 32 << 20)).pipe_file(f"/{name}", b"")
+    second = fsspec.filesystem("uringfs", volume="disk.img")
+    monkeypatch.chdir(tmp_path / "first")
+    first = fsspec.filesystem("uringfs", volume="disk.img")
+    assert [fs.ls("/", detail=False) for fs in (first, second)] == [["/first"], ["/second"]]
+    assert pickle.loads(pickle.dumps(second)).volume is second.volume
+    assert fsspec.url_to_fs(second.unstrip_protocol("/second"))[0].volume is second.volume
+    first.volume.close()
+    second.volume.close()
+
+
+def test_a_uri_is_the_path_of_its_volume():
+    for uri in ("nbd://host/disk", "nbd+unix:///disk?socket=/run/nbd.sock", "rbd:pool/image"):
+        assert _volume.real_path(uri) == uri
 
 
 def read_in_worker(fs):

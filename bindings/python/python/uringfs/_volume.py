@@ -34,6 +34,16 @@ if TYPE_CHECKING:
 _Item = TypeVar("_Item")
 
 
+#: The beginnings of URIs, which name devices that are no files.
+_SCHEMES = ("nbd://", "nbd+unix://", "rbd:")
+
+
+def real_path(path: str | os.PathLike[str]) -> str:
+    """The path of a volume's file or device, the same in every folder. A URI stays as it is."""
+    text = os.fspath(path)
+    return text if text.startswith(_SCHEMES) else os.path.realpath(text)
+
+
 def _items(items: weakref.WeakSet[_Item]) -> list[_Item]:
     """The items of a set to which other threads add."""
     while True:
@@ -65,6 +75,7 @@ class Volume(_uringfs.Volume):
 
     _streams: weakref.WeakSet[Any]
     _is_closing: bool
+    _real_path: str
 
     def __new__(
         cls,
@@ -78,6 +89,8 @@ class Volume(_uringfs.Volume):
         # Files that `open` has returned: their buffers may have bytes, which are written when they close.
         volume._streams = weakref.WeakSet()
         volume._is_closing = False
+        # Of now: the program may change its folder, or a link.
+        volume._real_path = real_path(path)
         _open_volumes.add(volume)
         return volume
 

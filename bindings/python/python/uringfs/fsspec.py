@@ -35,7 +35,7 @@ from fsspec.utils import isfilelike, stringify_path  # type: ignore[import-untyp
 
 from uringfs._entries import NOWHERE
 from uringfs._files import Mode, RawFile
-from uringfs._volume import Volume, open_volumes
+from uringfs._volume import Volume, open_volumes, real_path
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -54,10 +54,10 @@ _opened: list[Volume] = []
 
 def _shared_volume(path: str, read_only: bool) -> Volume:
     """The volume of a path that this process has open, or opens now."""
-    real = os.path.realpath(path)
+    real = real_path(path)
     with _opening:
         for volume in open_volumes():
-            if os.path.realpath(volume.device_path) == real:
+            if volume._real_path == real:
                 if read_only and not volume.read_only:
                     what = f"{path} is open for writing in this process: close it first, or leave read_only out"
                     raise ValueError(what)
@@ -104,7 +104,7 @@ class UringFileSystem(AbstractFileSystem):  # type: ignore[misc]
     def __reduce__(self) -> Any:
         """Another process opens the volume itself; where it is open, it is shared."""
         options = {"read_only": self.volume.read_only, "auto_mkdir": self.auto_mkdir}
-        return _unpickle, (self.volume.device_path, options)
+        return _unpickle, (self.volume._real_path, options)
 
     # URLs.
 
@@ -126,7 +126,7 @@ class UringFileSystem(AbstractFileSystem):  # type: ignore[misc]
 
     def unstrip_protocol(self, name: str) -> str:
         """The URL of a path, with the volume."""
-        return f"{_PREFIX}{self.volume.device_path}:{self._strip_protocol(name)}"
+        return f"{_PREFIX}{self.volume._real_path}:{self._strip_protocol(name)}"
 
     @property
     def fsid(self) -> str:
