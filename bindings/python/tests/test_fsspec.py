@@ -222,6 +222,19 @@ def test_links_that_lead_nowhere_have_attributes(fs):
     assert len(fs.ls("/")) == len(fs.find("/")) == 3
 
 
+def test_links_to_directories_are_not_followed_by_a_walk(fs, tmp_path):
+    fs.mkdir("/d")
+    fs.pipe_file("/d/file", b"text")
+    for name in ("a", "b"):
+        fs.volume.symlink(".", f"/d/{name}")
+    paths = ["/d/a", "/d/b", "/d/file"]
+    assert fs.find("/d") == fs.glob("/d/**")[1:] == paths
+    assert sorted(fs.du("/d", total=False)) == paths
+    assert fs.isdir("/d/a") and fs.ls("/d/a", detail=False) == ["/d/a/a", "/d/a/b", "/d/a/file"]
+    fs.get("/d", str(tmp_path / "d"), recursive=True)
+    assert (tmp_path / "d" / "file").read_bytes() == b"text"
+
+
 def test_names_and_attributes_are_those_of_the_volume(fs):
     fs.mkdir("/a/b")
     with pytest.raises(FileExistsError):

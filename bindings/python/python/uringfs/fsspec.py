@@ -332,10 +332,14 @@ class UringFileSystem(AbstractFileSystem):  # type: ignore[misc]
         found = []
         for entry in self.volume.scandir(path):
             try:
-                found.append(self.info(entry.path))
+                info = self.info(entry.path)
             except FileNotFoundError:
                 # Removed meanwhile.
                 continue
+            if info["islink"] and info["type"] == "directory":
+                # As of `file://`, so that `walk` and `find` do not follow it: it may lead back.
+                info["type"] = "other"
+            found.append(info)
         return found
 
     def info(self, path: str, **_: Any) -> dict[str, Any]:
