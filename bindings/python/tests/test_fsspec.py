@@ -204,6 +204,9 @@ def test_a_transaction_refuses_what_it_cannot_undo_or_what_exists_by_now(fs):
     fs.pipe_file("/log", b"before")
     with fs.transaction, pytest.raises(ValueError, match="cannot append to /log"):
         fs.open("/log", "ab")
+    for mode in ("r+b", "w+b", "x+b", "w+"):
+        with fs.transaction, pytest.raises(ValueError, match="cannot update /log"):
+            fs.open("/log", mode)
     assert fs.cat_file("/log") == b"before"
     with pytest.raises(FileExistsError), fs.transaction:
         with fs.open("/new", "xb") as file:

@@ -77,7 +77,7 @@ class UringFileSystem(AbstractFileSystem):  # type: ignore[misc]
     `volume` is the path of the volume's file or device, or an open `Volume`. With `read_only` it is opened for
     reading, which processes share; it is refused if this process has it open for writing. With `auto_mkdir`,
     directories of files that are written are created. In a transaction, files that `open`, `pipe_file` and `put_file`
-    write appear at its end; appends are refused, and other calls act at once.
+    write appear at its end; appends and modes with "+" are refused, and other calls act at once.
     """
 
     protocol = "uringfs"
@@ -144,8 +144,9 @@ class UringFileSystem(AbstractFileSystem):  # type: ignore[misc]
         **_: Any,
     ) -> Any:
         parsed = Mode(mode)
-        if not autocommit and parsed.kind == "a":
-            raise ValueError(f"a transaction cannot append to {path}: append outside of it, or write the whole file")
+        if not autocommit and (parsed.kind == "a" or parsed.updates):
+            what = "append to" if parsed.kind == "a" else "update"
+            raise ValueError(f"a transaction cannot {what} {path}: do that outside of it, or write the whole file")
         if parsed.kind != "r":
             self._make_parent(path)
         if not autocommit and parsed.kind in "wx":
