@@ -163,6 +163,16 @@ def test_ranges_are_read_at_once(fs):
     assert fs.cat_file("/b", -4, -1) == b"678" and fs.cat_file("/b", 5, 2) == b""
 
 
+def test_blocks_are_read_of_files_that_have_a_size(fs):
+    fs.pipe_file("/file", b"a\nb\nc\n")
+    assert fs.read_block("/file", 0, 3, b"\n") == b"a\nb\n"
+    assert fs.tail("/file", 3) == b"\nc\n" and fs.head("/file", 3) == b"a\nb"
+    with fs.open("/file", "rb") as file:
+        assert (file.size, file.readline(), file.mode) == (6, b"a\n", "rb")
+        fs.volume.close()
+        assert file.closed
+
+
 def test_a_transaction_shows_its_files_at_its_end(fs):
     with fs.transaction:
         with fs.open("/first", "wb") as file:

@@ -151,6 +151,8 @@ class UringFileSystem(AbstractFileSystem):  # type: ignore[misc]
             self._make_parent(path)
         if not autocommit and parsed.kind in "wx":
             return _StagedFile(self.volume, path, parsed)
+        if parsed.raw == "r":
+            return _ReadFile(self.volume.open(path, "rb", 0))
         return self.volume.open(path, mode)
 
     def _make_parent(self, path: str) -> None:
@@ -403,6 +405,19 @@ class UringFileSystem(AbstractFileSystem):  # type: ignore[misc]
     def sync(self) -> None:
         """Makes all changes durable."""
         self.volume.sync()
+
+
+class _ReadFile(io.BufferedReader):
+    """A file that is read, with its size: `read_block` of fsspec asks for it."""
+
+    def __init__(self, raw: RawFile) -> None:
+        super().__init__(raw)
+        self._file = raw.file
+
+    @property
+    def size(self) -> int:
+        """The size in bytes."""
+        return self._file.size
 
 
 class _StagedFile(io.BufferedWriter):
