@@ -173,6 +173,16 @@ def test_blocks_are_read_of_files_that_have_a_size(fs):
         assert file.closed
 
 
+def test_a_text_file_has_its_last_characters_when_the_volume_closes_before_it(fs, image):
+    fs.auto_mkdir = True
+    text = fs.open("/new/text", "w", encoding="utf-16-le", newline="\r\n")
+    text.write("x\n")
+    fs.volume.close()
+    assert text.closed
+    with fsspec.filesystem("uringfs", volume=image).volume as volume:
+        assert (volume / "new" / "text").read_bytes() == b"x\0\r\0\n\0"
+
+
 def test_a_transaction_shows_its_files_at_its_end(fs):
     with fs.transaction:
         with fs.open("/first", "wb") as file:

@@ -135,6 +135,26 @@ class UringFileSystem(AbstractFileSystem):  # type: ignore[misc]
 
     # Files.
 
+    def open(
+        self,
+        path: str,
+        mode: str = "rb",
+        block_size: int | None = None,
+        cache_options: Any = None,
+        compression: str | None = None,
+        **options: Any,
+    ) -> Any:
+        """Opens a file as the builtin `open` does, but in binary mode if none is given."""
+        is_staged = not options.get("autocommit", not self._intrans)
+        if "b" in mode or compression is not None or is_staged:
+            return super().open(path, mode, block_size, cache_options, compression, **options)
+        # A text file that fsspec makes of a binary one would lose its last characters when the volume closes first.
+        path = self._strip_protocol(path)
+        if Mode(mode).kind != "r":
+            self._make_parent(path)
+        text = {name: options[name] for name in ("encoding", "errors", "newline") if name in options}
+        return self.volume.open(path, mode, **text)
+
     def _open(
         self,
         path: str,
