@@ -194,9 +194,9 @@ impl File {
         self.read_into_memory(py, &file, Memory::writable(buffer)?, offset)
     }
 
-    /// Reads many ranges into one writable buffer, one behind the other, with up to `depth` reads at a time.
-    /// `lengths` is one number for all, or as many as there are offsets. Returns the number of bytes. EOFError when a
-    /// range ends beyond the end of the file.
+    /// Reads many ranges of at most 1 GiB into one writable buffer, one behind the other, with up to `depth` reads at a
+    /// time. `lengths` is one number for all, or as many as there are offsets. Returns the number of bytes. EOFError
+    /// when a range ends beyond the end of the file, ValueError for a longer one.
     #[pyo3(signature = (offsets, lengths, out, depth = 64))]
     fn read_ranges(
         &self,

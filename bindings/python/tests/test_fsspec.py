@@ -163,6 +163,17 @@ def test_ranges_are_read_at_once(fs):
     assert fs.cat_file("/b", -4, -1) == b"678" and fs.cat_file("/b", 5, 2) == b""
 
 
+def test_ranges_are_longer_than_a_read_may_be(fs, monkeypatch):
+    monkeypatch.setattr("uringfs.fsspec._MAX_RANGE", 4)
+    fs.pipe_file("/file", b"0123456789")
+    starts, ends = [0, 1, 2, 5, 3], [None, 5, 10, 5, 4]
+    assert fs.cat_ranges(["/file"] * 5, starts, ends) == [b"0123456789", b"1234", b"23456789", b"", b"3"]
+    with fs.volume.open_file("/file", "r+") as file:
+        file.truncate((1 << 30) + 1)
+        with pytest.raises(ValueError, match="1 GiB"):
+            file.read_ranges([0], (1 << 30) + 1, bytearray(1))
+
+
 def test_blocks_are_read_of_files_that_have_a_size(fs):
     fs.pipe_file("/file", b"a\nb\nc\n")
     assert fs.read_block("/file", 0, 3, b"\n") == b"a\nb\n"

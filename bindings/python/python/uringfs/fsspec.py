@@ -45,6 +45,9 @@ _PREFIX = "uringfs://"
 #: Bytes that are copied at a time between a volume and another file system.
 _CHUNK = 1 << 20
 
+#: The most bytes of a range of `File.read_ranges`.
+_MAX_RANGE = 1 << 30
+
 _opening = threading.Lock()
 
 #: The volumes that were opened by path. They stay open until they are closed, or the interpreter exits: the next URL is
@@ -218,17 +221,15 @@ class UringFileSystem(AbstractFileSystem):  # type: ignore[misc]
 
     def _read_ranges(self, path: str, ranges: list[tuple[int | None, int | None]], depth: int) -> list[bytes]:
         with self.volume.open_file(path) as file:
-            offsets, lengths = [], []
-            for start, end in ranges:
-                begin, stop, _ = slice(start, end).indices(file.size)
-                offsets.append(begin)
-                lengths.append(max(stop - begin, 0))
-            memory = memoryview(bytearray(sum(lengths)))
-            file.read_ranges(offsets, lengths, memory, depth)
+            size = file.size
+            found = [range(*slice(start, end).indices(size)) for start, end in ranges]
+            parts = [part for each in found for part in _parts(each)]
+            memory = memoryview(bytearray(sum(map(len, found))))
+            file.read_ranges([part.start for part in parts], [len(part) for part in parts], memory, depth)
         at, data = 0, []
-        for length in lengths:
-            data.append(bytes(memory[at : at + length]))
-            at += length
+        for each in found:
+            data.append(bytes(memory[at : at + len(each)]))
+            at += len(each)
         return data
 
     def pipe_file(self, path: str, value: Any, mode: str = "overwrite", **_: Any) -> None:
@@ -425,6 +426,11 @@ class UringFileSystem(AbstractFileSystem):  # type: ignore[misc]
     def sync(self) -> None:
         """Makes all changes durable."""
         self.volume.sync()
+
+
+def _parts(whole: range) -> list[range]:
+    """A range of bytes in parts that `File.read_ranges` takes."""
+    return [whole[at : at + _MAX_RANGE] for at in range(0, len(whole), _MAX_RANGE)]
 
 
 class _ReadFile(io.BufferedReader):
