@@ -269,6 +269,17 @@ def test_links_to_directories_are_not_followed_by_a_walk(fs, tmp_path):
     assert (tmp_path / "d" / "file").read_bytes() == b"text"
 
 
+def test_a_directory_moves_into_one_that_exists(fs):
+    fs.mkdir("/a/x")
+    fs.mkdir("/dir")
+    fs.mv("/a", "/dir")
+    fs.mv("/dir", "/dir")
+    assert [path for path, _, _ in fs.volume.walk()] == ["/", "/dir", "/dir/a", "/dir/a/x"]
+    fs.symlink("/nowhere", "/broken")
+    fs.mv("/broken", "/dir/a")
+    assert fs.find("/") == ["/dir/a/broken"]
+
+
 def test_names_and_attributes_are_those_of_the_volume(fs):
     fs.mkdir("/a/b")
     with pytest.raises(FileExistsError):

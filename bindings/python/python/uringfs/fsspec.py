@@ -328,10 +328,10 @@ class UringFileSystem(AbstractFileSystem):  # type: ignore[misc]
                 raise ValueError(f"{inner} is a directory; remove it with recursive=True")
 
     def mv(self, path1: str, path2: str, recursive: bool = True, maxdepth: int | None = None, **_: Any) -> None:
-        """Renames a file or a directory; into a directory if the new name is that of one."""
+        """Renames a file or a directory; into a directory if the new name is that of another one."""
         path1, path2 = self._strip_protocol(path1), self._strip_protocol(path2)
         self._make_parent(path2)
-        if self.volume.isdir(path2) and not self.volume.isdir(path1):
+        if self.volume.isdir(path2) and not (self.volume.isdir(path1) and self.volume.samefile(path1, path2)):
             path2 = f"{path2.rstrip('/')}/{path1.rsplit('/', 1)[-1]}"
         self.volume.rename(path1, path2)
 
