@@ -70,6 +70,8 @@ pub struct JobFigures {
     /// The I/Os of all threads.
     pub ios: f64,
 }
+    /// The notes of its run, each once.
+    pub notes: Vec<String>,
 
 impl JobFigures {
     /// The figures of all jobs of a report. Threads of one name are one job: rates are added, costs are per I/O of all, and a
@@ -145,6 +147,12 @@ impl JobFigures {
         let counters = counters.filter_map(|(name, count)| Some((name.clone(), count.as_u64()?)));
         add_counters(&mut self.counters, &counters.collect::<Vec<_>>());
     }
+        let notes = job["uringfs"]["notes"].as_array().into_iter().flatten();
+        for note in notes.filter_map(Value::as_str) {
+            if !self.notes.iter().any(|known| known == note) {
+                self.notes.push(note.to_owned());
+            }
+        }
 
     /// Changes a figure, which is 0 if it is new.
     fn set(&mut self, name: &str, unit: Unit, change: impl FnOnce(f64) -> f64) {
@@ -167,7 +175,7 @@ mod tests {
             "read": {"iops": iops, "total_ios": ios,
                 "clat_ns": {"percentile": {"50.000000": 10, "99.000000": p99, "99.900000": 99}}},
             "write": {"iops": 0.0, "total_ios": 0, "clat_ns": {}},
-            "uringfs": {"cpu_ns_per_io": cpu, "counters": {"ring.enters": 2}},
+            "uringfs": {"cpu_ns_per_io": cpu, "counters": {"ring.enters": 2}, "notes": ["a note"]},
         })
     }
 

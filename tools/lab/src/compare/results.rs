@@ -179,6 +179,7 @@ mod tests {
             figures: vec![figure],
             counters: vec![("n".into(), 1)],
             ios: 1.0,
+            notes: Vec::new(),
         }
     }
 

@@ -5,6 +5,7 @@ use super::layout::Layout;
 use super::machine::Machine;
 use super::measure::measure;
 use super::results::{Results, Round};
+use super::run_notes::RunNotes;
 use super::side::{Side, SideSource};
 use crate::Error;
 use crate::engine::{EngineConfig, EngineKind};
@@ -51,6 +52,17 @@ enum Member {
     Control,
 }
 
+impl Member {
+    /// Its number in [`RunNotes`].
+    fn number(self) -> usize {
+        match self {
+            Self::A | Self::Again => 0,
+            Self::B => 1,
+            Self::Control => 2,
+        }
+    }
+}
+
 /// Compares two sides that run jobs of the same names.
 ///
 /// # Errors
@@ -74,6 +86,7 @@ pub fn run(
     let mut machine = Machine::before();
     let began = Instant::now();
     let mut rounds = Vec::new();
+    let mut run_notes = RunNotes::new(2);
     let mut measured = || -> Result<(), Error> {
         layout.create(stop, progress)?;
         let measure = |member: Member| match member {
@@ -89,7 +102,7 @@ pub fn run(
         members.extend(control.is_ok().then_some(Member::Control));
         say("warming up");
         for member in members.iter().filter(|member| **member != Member::Again) {
-            measure(*member)?;
+            run_notes.add(member.number(), &measure(*member)?);
         }
         let mut random = Random::new(conditions.seed);
         let ends = Ends::new(conditions);
@@ -99,6 +112,7 @@ pub fn run(
             let mut round = Round::default();
             for member in &members {
                 let figures = measure(*member)?;
+                run_notes.add(member.number(), &figures);
                 match member {
                     Member::A => round.a = figures,
                     Member::Again => round.again = figures,
@@ -113,6 +127,12 @@ pub fn run(
     let ended = measured();
     let incomplete = layout.end(ended, rounds.len())?;
     machine.finish();
+    let named = |members: &[usize]| match members[0] {
+        0 => a_name.trim_start_matches('-').to_owned(),
+        1 => b_name.trim_start_matches('-').to_owned(),
+        _ => "control".to_owned(),
+    };
+    add_new(&mut notes, run_notes.lines(named));
     let stopping = match conditions.pairs {
         Some(_) => Stopping::Planned,
         None => Stopping::WhenNarrow,
@@ -153,12 +173,18 @@ pub(crate) fn job_notes(sets: &[&JobSet]) -> Vec<String> {
     };
     let logged = sets.iter().flat_map(|set| &set.jobs).filter(logs).map(logged);
     let mut notes: Vec<String> = Vec::new();
-    for line in sets.iter().flat_map(|set| set.warnings.clone()).chain(limited).chain(logged) {
+    let warnings = sets.iter().flat_map(|set| set.warnings.clone());
+    add_new(&mut notes, warnings.chain(limited).chain(logged));
+    notes
+}
+
+/// Adds the lines that are not there.
+pub(crate) fn add_new(notes: &mut Vec<String>, lines: impl IntoIterator<Item = String>) {
+    for line in lines {
         if !notes.contains(&line) {
             notes.push(line);
         }
     }
-    notes
 }
 
 /// The bare ring on the targets of a side.
@@ -300,6 +326,25 @@ mod tests {
             let calls = job.figures.iter().find(|figure| figure.name == "system calls per I/O");
             assert_eq!(calls.unwrap().ratio.ratio, 1.0);
         }
+    }
+
+    #[test]
+    fn a_key_without_effect_is_noted_with_its_side() {
+        let notes = |keys| {
+            let compared = compared(keys, JOB, |conditions| conditions.pairs = Some(1));
+            compared.unwrap().notes
+        };
+        let begins = |notes: &[String], begin: &str| {
+            notes.iter().filter(|note| note.starts_with(begin)).count() == 1
+        };
+        let cached = notes(["engine=psync", "engine=uringfs sqthread_poll=1"]);
+        assert!(begins(&cached, "b: direct=0 had no effect: engine uringfs"), "{cached:?}");
+        assert!(begins(&cached, "b: sqthread_poll has no effect: engine uringfs"), "{cached:?}");
+        let both = notes(["", "force_async=4"]);
+        assert!(begins(&both, "direct=0 had no effect: engine uringfs"), "{both:?}");
+        assert!(begins(&both, "b: force_async has no effect"), "{both:?}");
+        let depths = notes(["engine=psync", "engine=psync iodepth=32"]);
+        assert!(begins(&depths, "b: iodepth has no effect: engine psync"), "{depths:?}");
     }
 
     #[test]

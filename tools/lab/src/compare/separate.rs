@@ -3,6 +3,8 @@
 
 use super::figures::JobFigures;
 use super::results::{FigureComparison, JobComparison, Results};
+use super::rounds::add_new;
+use super::run_notes::RunNotes;
 use crate::Error;
 use crate::engine::add_counters;
 use crate::report::add_uringfs_objects;
@@ -61,6 +63,14 @@ pub fn compare_results(a: &[PathBuf], b: &[PathBuf], effect: f64) -> Result<Resu
         compared.more_pairs = None;
         compared
     };
+    let mut notes = vec![
+        "separate runs: a change of the machine between them counts as a difference of the sides"
+            .to_owned(),
+    ];
+    let mut run_notes = RunNotes::new(2);
+    a_runs.iter().for_each(|run| run_notes.add(0, run));
+    b_runs.iter().for_each(|run| run_notes.add(1, run));
+    add_new(&mut notes, run_notes.lines(|members| ["a", "b"][members[0]].to_owned()));
     Ok(Results {
         sides: [a, b].map(|files| match files.len() {
             1 => "1 file".to_owned(),
@@ -73,9 +83,7 @@ pub fn compare_results(a: &[PathBuf], b: &[PathBuf], effect: f64) -> Result<Resu
         seconds: 0.0,
         machine: None,
         files_made: Vec::new(),
-        notes: vec![
-            "separate runs: a change of the machine between them counts as a difference of the sides".into(),
-        ],
+        notes,
         incomplete: false,
     })
 }
@@ -88,7 +96,7 @@ fn figures(path: &PathBuf) -> Result<Vec<JobFigures>, Error> {
     let mut report = report.map_err(|error| at(Error::input("is not JSON").because(error)))?;
     let has_costs = report["jobs"][0]["uringfs"].is_object();
     if !has_costs {
-        add_uringfs_objects(&mut report, &[], false);
+        add_uringfs_objects(&mut report, &[], &[], false);
     }
     JobFigures::from_report(&report).map_err(at)
 }

@@ -49,6 +49,8 @@ pub struct Output {
     pub terse: String,
     /// The lines of its standard error.
     pub stderr_lines: Vec<String>,
+    /// Notes about the run: keys without effect, and those lines.
+    pub notes: Vec<String>,
     /// Files that the lab laid out for it and left.
     pub files_made: Vec<String>,
     /// Whether the user stopped the run.
@@ -124,7 +126,27 @@ pub fn run(
     let hint = "apt install fio, or give the path of one";
     let command = Command::new(program);
     let program = Program { name: "fio", command, extras, hint, exit_code: exit_code_of_fio };
-    program.run(&arguments(set), stop)
+    let mut output = program.run(&arguments(set), stop)?;
+    output.notes = notes(set);
+    output.notes.extend(output.stderr_lines.iter().cloned());
+    Ok(output)
+}
+
+/// The keys without effect. fio says so only of jobs that are threads, and only in its text.
+fn notes(set: &JobSet) -> Vec<String> {
+    const SYNCHRONOUS: [&str; 6] = ["psync", "sync", "vsync", "pvsync", "pvsync2", "mmap"];
+    let mut notes = Vec::new();
+    for Job { options, .. } in &set.jobs {
+        let note = format!(
+            "iodepth has no effect: ioengine={} of fio does one I/O at a time",
+            options.ioengine
+        );
+        let is_capped = options.depth > 1 && SYNCHRONOUS.contains(&options.ioengine);
+        if is_capped && !notes.contains(&note) {
+            notes.push(note);
+        }
+    }
+    notes
 }
 
 /// fio's exit code is the number of jobs that failed; their errors are in the JSON.
@@ -204,6 +226,7 @@ impl Program<'_> {
             text,
             terse,
             stderr_lines,
+            notes: Vec::new(),
             files_made: Vec::new(),
             incomplete,
             exit_code,
@@ -316,6 +339,14 @@ mod tests {
         let set = set("[global]\nfixedbufs\n[j]\nregisterfiles\nioengine=io_uring\n");
         let line = command_line(Path::new("fio"), &set).unwrap();
         assert_eq!(line, "fio --name=j --ioengine=io_uring --fixedbufs=1 --registerfiles=1");
+    }
+
+    #[test]
+    fn a_depth_of_a_synchronous_ioengine_is_noted() {
+        let noted =
+            notes(&set("[a]\niodepth=8\n[b]\niodepth=4\n[c]\n[d]\nioengine=libaio\niodepth=8\n"));
+        let note = "iodepth has no effect: ioengine=psync of fio does one I/O at a time";
+        assert_eq!(noted, [note]);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use super::rounds::{Conditions, Measured, Repeats, Rounds};
 use super::series::Round;
-use crate::compare::{JobFigures, Side, SideSource, job_notes, job_words};
+use crate::compare::{JobFigures, RunNotes, Side, SideSource, add_new, job_notes, job_words};
 use crate::engine::{EngineConfig, EngineKind, fio};
 use crate::job::{JobSet, UnknownKeys};
 use crate::random::Random;
@@ -38,6 +38,7 @@ pub(super) fn measure_rounds(
     let began = Instant::now();
     let mut random = Random::new(conditions.seed);
     let mut rounds = Rounds::default();
+    let mut run_notes = RunNotes::new(1);
     let measured = rounds.run(conditions.pairs, repeats, |_| {
         let mut turns = [("jobs", &command), ("control", &control)];
         random.shuffle(&mut turns);
@@ -46,6 +47,7 @@ pub(super) fn measure_rounds(
         let mut round = Round::default();
         for ((name, _), report) in turns.iter().zip(&reports) {
             let figures = JobFigures::from_report(report)?;
+            run_notes.add(usize::from(*name == "control"), &figures);
             match *name {
                 "control" => round.control = figures,
                 _ => round.side = figures,
@@ -61,6 +63,8 @@ pub(super) fn measure_rounds(
     let provenance = runner.provenance()?;
     let word = |name: &str| provenance[name].as_str().unwrap_or_default().to_owned();
     let [jobs, second] = rounds.series();
+    let mut notes = job_notes(&[set]);
+    add_new(&mut notes, run_notes.lines(|_| "control".to_owned()));
     Ok(Measured {
         jobs,
         second,
@@ -69,7 +73,7 @@ pub(super) fn measure_rounds(
         machine: None,
         processor: format!("{}, {}", word("kernel_package"), word("qemu")),
         files_made: Vec::new(),
-        notes: job_notes(&[set]),
+        notes,
         incomplete,
     })
 }

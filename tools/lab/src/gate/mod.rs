@@ -222,6 +222,7 @@ mod tests {
             ],
             counters: vec![("exclusive".into(), count)],
             ios: 100.0,
+            notes: Vec::new(),
         };
         Round { side: vec![job(cpu * noise, count)], control: vec![job(10.0, 0)] }
     }

@@ -2,7 +2,7 @@
 
 use super::series::{JobSeries, Round};
 use crate::Error;
-use crate::compare::{Control, Layout, Machine, Side, job_notes, measure};
+use crate::compare::{Control, Layout, Machine, RunNotes, Side, add_new, job_notes, measure};
 use crate::job::JobSet;
 use crate::random::Random;
 use crate::run::{Overwrite, RunProgress};
@@ -104,6 +104,7 @@ pub(super) fn measure_rounds(
     let mut machine = Machine::before();
     let began = Instant::now();
     let mut rounds = Rounds::default();
+    let mut run_notes = RunNotes::new(1);
     let mut measured = || -> Result<(), Error> {
         layout.create(stop, progress)?;
         // The side, and whether it is the control's turn.
@@ -115,7 +116,7 @@ pub(super) fn measure_rounds(
         };
         progress.set_activity("warming up");
         for is_control in &turns {
-            run(*is_control)?;
+            run_notes.add(usize::from(*is_control), &run(*is_control)?);
         }
         let mut random = Random::new(conditions.seed);
         rounds.run(conditions.pairs, repeats, |name| {
@@ -124,6 +125,7 @@ pub(super) fn measure_rounds(
             let mut round = Round::default();
             for is_control in &turns {
                 let figures = run(*is_control)?;
+                run_notes.add(usize::from(*is_control), &figures);
                 match is_control {
                     true => round.control = figures,
                     false => round.side = figures,
@@ -135,6 +137,7 @@ pub(super) fn measure_rounds(
     let ended = measured();
     let incomplete = layout.end(ended, rounds.len())?;
     machine.finish();
+    add_new(&mut notes, run_notes.lines(|_| "control".to_owned()));
     let [jobs, second] = rounds.series();
     Ok(Measured {
         jobs,

@@ -133,6 +133,7 @@ mod tests {
             figures: vec![Figure { name: "rate".into(), unit: Unit::PerSecond, value: rate }],
             counters: vec![("zero".into(), 0), ("some".into(), count)],
             ios: 10.0,
+            notes: Vec::new(),
         };
         let round = |rate: f64, count| Round {
             side: vec![job("x", rate, count), job("y", 1.0, 0)],

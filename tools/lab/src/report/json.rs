@@ -63,12 +63,17 @@ fn disk(used: &DiskStats) -> Value {
 /// fio's report, with the object `uringfs` in each job.
 pub fn with_uringfs_object(output: &fio::Output) -> Value {
     let mut report = output.json.clone();
-    add_uringfs_objects(&mut report, &output.files_made, output.incomplete);
+    add_uringfs_objects(&mut report, &output.notes, &output.files_made, output.incomplete);
     report
 }
 
 /// Adds the object `uringfs` to each job of a report of fio, with what fio knows.
-pub fn add_uringfs_objects(report: &mut Value, files_made: &[String], incomplete: bool) {
+pub fn add_uringfs_objects(
+    report: &mut Value,
+    notes: &[String],
+    files_made: &[String],
+    incomplete: bool,
+) {
     let jobs = report.get_mut("jobs").and_then(Value::as_array_mut).into_iter().flatten();
     for job in jobs.filter(|job| job.is_object()) {
         let total: u64 = ["read", "write", "trim"]
@@ -87,7 +92,7 @@ pub fn add_uringfs_objects(report: &mut Value, files_made: &[String], incomplete
             "context_switches_per_io": per_io(number("ctx")),
             "queue": job["job options"]["ioengine"].as_str().unwrap_or("psync"),
             "tier": "fio",
-            "notes": [],
+            "notes": notes,
             "files_made": files_made,
             "incomplete": incomplete,
         });

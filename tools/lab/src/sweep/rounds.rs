@@ -4,7 +4,7 @@ use super::cell::Cell;
 use super::grid::Grid;
 use super::results::{Results, Round, jobs};
 use crate::Error;
-use crate::compare::{Layout, Machine, is_too_late, job_notes, measure};
+use crate::compare::{Layout, Machine, RunNotes, add_new, is_too_late, job_notes, measure};
 use crate::random::Random;
 use crate::run::{Overwrite, RunProgress};
 use std::sync::atomic::AtomicBool;
@@ -44,6 +44,7 @@ pub fn run(grid: &Grid, cells: &[Cell], conditions: &Conditions<'_>) -> Result<R
     let mut machine = Machine::before();
     let began = Instant::now();
     let mut rounds: Vec<Round> = Vec::new();
+    let mut run_notes = RunNotes::new(cells.len());
     let mut measured = || -> Result<(), Error> {
         layout.create(stop, progress)?;
         let measure = |cell: &Cell| {
@@ -51,7 +52,7 @@ pub fn run(grid: &Grid, cells: &[Cell], conditions: &Conditions<'_>) -> Result<R
         };
         for (index, cell) in cells.iter().enumerate() {
             progress.set_activity(&format!("warming up cell {} of {}", index + 1, cells.len()));
-            measure(cell)?;
+            run_notes.add(index, &measure(cell)?);
         }
         let mut random = Random::new(conditions.seed);
         let mut order: Vec<usize> = (0..cells.len()).collect();
@@ -66,6 +67,7 @@ pub fn run(grid: &Grid, cells: &[Cell], conditions: &Conditions<'_>) -> Result<R
                 let all = cells.len();
                 progress.set_activity(&format!("round {number}, cell {} of {all}", done + 1));
                 round[*index] = measure(&cells[*index])?;
+                run_notes.add(*index, &round[*index]);
             }
             rounds.push(round);
         }
@@ -74,6 +76,16 @@ pub fn run(grid: &Grid, cells: &[Cell], conditions: &Conditions<'_>) -> Result<R
     let ended = measured();
     let incomplete = layout.end(ended, rounds.len())?;
     machine.finish();
+    let mut notes = job_notes(&sets);
+    let named = |members: &[usize]| {
+        let label = &cells[members[0]].label;
+        match members.len() {
+            1 => label.clone(),
+            2 => format!("{label}, and another cell"),
+            all => format!("{label}, and {} other cells", all - 1),
+        }
+    };
+    add_new(&mut notes, run_notes.lines(named));
     Ok(Results {
         grid: grid.clone(),
         shared_keys: cells.first().map_or(Vec::new(), |cell| cell.shared_keys.clone()),
@@ -83,7 +95,7 @@ pub fn run(grid: &Grid, cells: &[Cell], conditions: &Conditions<'_>) -> Result<R
         seconds: began.elapsed().as_secs_f64(),
         machine,
         files_made: layout.names(),
-        notes: job_notes(&sets),
+        notes,
         incomplete,
     })
 }
@@ -154,6 +166,19 @@ mod tests {
             assert_eq!(figure("system calls per I/O").cells[0].values, [1.0; 6]);
             let gain = figure("rate").cells[1].gain.unwrap();
             assert!(gain.low <= gain.ratio && gain.ratio <= gain.high, "{gain:?}");
+        }
+    }
+
+    #[test]
+    fn a_key_without_effect_is_noted_with_its_cells() {
+        let lists = ["iodepth=1,2,4", "engine=psync,uringfs"];
+        let results = swept(&lists, &[], JOB, |conditions| conditions.rounds = 1).unwrap();
+        for note in [
+            "--over iodepth=1 --over engine=uringfs, and 2 other cells: direct=0 had no effect",
+            "--over iodepth=2 --over engine=psync, and another cell: iodepth has no effect",
+        ] {
+            let begins = results.notes.iter().filter(|line| line.starts_with(note));
+            assert_eq!(begins.count(), 1, "{:?}", results.notes);
         }
     }
 
