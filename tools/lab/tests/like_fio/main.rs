@@ -101,6 +101,14 @@ fn sequential_jobs_do_fio_s_ios_in_the_same_order() {
         "rw=read filesize=100k size=50%",
         "rw=write nrfiles=3 size=96k",
         "rw=read nrfiles=2 filesize=32k",
+        "rw=read filesize=256k size=64k",
+        "rw=read filesize=256k size=64k io_size=128k",
+        "rw=read filesize=100k size=40k offset=16k",
+        "rw=read filesize=64k size=50k loops=2",
+        "rw=read filesize=64k size=128k",
+        "rw=read filesize=64k size=40k io_size=25%",
+        "rw=read filesize=64k size=8k io_size=25%",
+        "rw=read nrfiles=2 filesize=32k size=40k",
         "rw=read nrfiles=2 size=40k io_size=12k loops=3",
         "rw=trim size=64k",
         "rw=trim bs=4k,4k,16k size=64k loops=2",
@@ -195,6 +203,22 @@ fn jobs_without_a_map_do_as_many_ios_as_fio() {
             assert_eq!(all.len(), 256, "{keys}");
             assert!(all.iter().all(|(_, _, offset, _)| offset % 4096 == 0 && *offset < 1 << 20));
             assert!(visits(&all).len() < 220, "{keys}: some blocks are visited again");
+        }
+    }
+}
+
+#[test]
+fn a_size_beside_filesize_is_no_region() {
+    for keys in [
+        "rw=randread norandommap filesize=1m size=64k",
+        "rw=randread filesize=1m size=64k",
+        "rw=randwrite nrfiles=2 filesize=512k size=128k",
+    ] {
+        let [ours, fios] = [our_ios(keys), fio_ios(keys)];
+        assert_eq!(ours.len(), fios.len(), "{keys}");
+        for all in [ours, fios] {
+            // One of 16 blocks or more is below 64 KiB by a chance of 1/16 or 1/8.
+            assert!(all.iter().any(|io| io.2 >= 64 << 10), "{keys}: {all:?}");
         }
     }
 }

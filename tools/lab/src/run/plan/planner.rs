@@ -123,6 +123,7 @@ impl Planner {
                 let wanted = region.begin + region.length;
                 let hint = match replay {
                     Some(_) => "give replay_scale=, or replay_redirect= with a larger target",
+                    None if options.file_size.is_some() => "lower filesize=",
                     None => "lower size=",
                 };
                 return Err(refuse(format!(

@@ -43,7 +43,11 @@ pub(super) fn region_of(
     let begin = begin.ok_or("offset reaches beyond what a file can hold")?;
     let rest = whole.saturating_sub(begin);
     let length = match (size, options.file_size) {
-        (Some(size), Some(file)) => size.resolve(whole).min(file.saturating_sub(begin)),
+        (Some(percent @ SizeOrPercent::Percent(_)), Some(file)) => {
+            percent.resolve(whole).min(file.saturating_sub(begin))
+        }
+        // As with fio: beside filesize, bytes are those of a pass.
+        (Some(SizeOrPercent::Bytes(_)), Some(file)) => file.saturating_sub(begin),
         (Some(SizeOrPercent::Bytes(bytes)), None) => bytes,
         (Some(percent), None) => percent.resolve(whole).min(rest),
         (None, Some(file)) => file.saturating_sub(begin),
@@ -71,7 +75,15 @@ pub(super) fn amount(options: &Options, regions: &[Region]) -> Amount {
         return Amount::Endless;
     }
     let whole = regions.iter().map(|region| region.length).fold(0, u64::saturating_add);
-    let once = options.io_size.map_or(whole, |size| size.resolve(whole));
+    let limit = match (options.size, options.file_size) {
+        (Some(SizeOrPercent::Bytes(bytes)), Some(_)) => bytes,
+        _ => u64::MAX,
+    };
+    let once = match options.io_size {
+        Some(SizeOrPercent::Bytes(bytes)) => bytes,
+        Some(percent) => percent.resolve(whole).min(limit),
+        None => whole.min(limit),
+    };
     let most = match options.number_ios {
         0 => u64::MAX - 1,
         ios => ios.saturating_mul(options.largest_block()),
