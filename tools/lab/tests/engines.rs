@@ -6,7 +6,7 @@ use std::process::Command;
 use std::sync::atomic::AtomicBool;
 use uringfs_lab::Error;
 use uringfs_lab::engine::{
-    Engine, EngineConfig, EngineKind, Io, IoCompletion, ReapBounds, Setup, WithEngine,
+    Engine, EngineConfig, EngineKind, Io, IoCompletion, ReapBounds, Setup, ThreadCost, WithEngine,
 };
 use uringfs_lab::job::{Options, Parser, SyncWrites, UnknownKeys};
 use uringfs_lab::run::{Overwrite, Results, Run, RunProgress};
@@ -113,13 +113,22 @@ fn try_job(
     keys: &str,
     overwrite: Overwrite,
 ) -> Result<Results, Error> {
+    try_config(&EngineConfig::new(kind), target, keys, overwrite)
+}
+
+/// The same with an engine that has switches.
+fn try_config(
+    config: &EngineConfig,
+    target: &str,
+    keys: &str,
+    overwrite: Overwrite,
+) -> Result<Results, Error> {
     let mut parser = Parser::new(&|_| None, UnknownKeys::Refuse);
     let job = format!("[one]\nfilename={target}\n{keys}");
     parser.bytes(job.as_bytes(), "job").unwrap();
     let set = parser.finish().unwrap();
-    let (config, stop, progress) =
-        (EngineConfig::new(kind), AtomicBool::new(false), RunProgress::default());
-    let run = Run { set: &set, config: &config, overwrite, stop: &stop, progress: &progress };
+    let (stop, progress) = (AtomicBool::new(false), RunProgress::default());
+    let run = Run { set: &set, config, overwrite, stop: &stop, progress: &progress };
     run.run()
 }
 
@@ -312,6 +321,51 @@ fn trims_work_on_virtual_targets() {
             let results = try_job(kind, target, keys, Overwrite::Refuse).unwrap();
             assert_eq!(results.failures(), [] as [&str; 0], "{target}: {keys}");
         }
+    }
+}
+
+/// The CPU time of the job threads, and the cost of the engines' own threads.
+fn costs(results: &Results) -> (u64, ThreadCost) {
+    let Results::Ours(outcome) = results else { panic!("fio has run") };
+    assert_eq!(results.failures(), [] as [&str; 0]);
+    let threads = || outcome.threads.iter().map(|thread| &thread.result);
+    let helpers = threads().map(|result| result.engine.helper_threads).sum();
+    (threads().map(|result| result.usage.cpu_ns).sum(), helpers)
+}
+
+#[test]
+fn the_threads_of_a_queue_and_of_completions_are_a_cost_of_the_job() {
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let name = folder.path().join("file").display().to_string();
+    for (switch, value) in [("device.queue", "threads"), ("completion", "worker")] {
+        let mut config = EngineConfig::new(EngineKind::Uringfs);
+        config.settings.push((switch.into(), value.into()));
+        let keys = "rw=randread\nbs=4k\nsize=4m\niodepth=8\n";
+        let results = try_config(&config, &name, keys, Overwrite::Refuse).unwrap();
+        let (_, helpers) = costs(&results);
+        assert!(helpers.cpu_ns > 0 && helpers.context_switches > 0, "{switch}: {helpers:?}");
+        std::fs::remove_file(&name).unwrap();
+    }
+}
+
+#[test]
+fn threads_that_jobs_share_count_once() {
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let name = folder.path().join("file").display().to_string();
+    let keys = "rw=randread\nbs=4k\nsize=16m\niodepth=16\nnumjobs=4\ndirect=0\n\
+        buffered.cache_bytes=4194304\nbuffered.wait=thread\n";
+    let process = || {
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+        time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+    };
+    // The second run must not count what the first has spent: the pool's threads live on.
+    for run in 0..2 {
+        let before = process();
+        let results = try_job(EngineKind::Uringfs, &name, keys, Overwrite::Refuse).unwrap();
+        let (jobs, helpers) = costs(&results);
+        let spent = process() - before;
+        assert!(helpers.cpu_ns > 0, "run {run}: {helpers:?}");
+        assert!(jobs + helpers.cpu_ns <= spent, "run {run}: {jobs} and {helpers:?} of {spent}");
     }
 }
 

@@ -15,6 +15,7 @@ mod vhost_user;
 mod files;
 mod aligned_buffer;
 mod interface;
+mod stack_threads;
 mod thread_cost;
 
 use interface::NO_BATCH;

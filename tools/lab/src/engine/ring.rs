@@ -4,6 +4,7 @@
 use super::files::Files;
 use super::{
     Capabilities, Engine, EngineReport, Io, IoCompletion, NO_BATCH, ReapBounds, Setup, SyncKind,
+    ThreadCost,
 };
 use crate::Error;
 use crate::targets::{Target, inspect_files};
@@ -152,6 +153,7 @@ impl Engine for Ring {
             queue: "ring".into(),
             tier: self.tier.clone(),
             system_calls: self.ring.enters() + self.calls,
+            helper_threads: ThreadCost::read_ring_workers(),
             ..EngineReport::default()
         }
     }

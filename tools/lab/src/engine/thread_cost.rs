@@ -1,5 +1,6 @@
 //! CPU time and context switches of threads that an engine started.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::iter::Sum;
 use std::ops::Add;
@@ -20,17 +21,27 @@ impl ThreadCost {
         Self::read_task(format!("/proc/self/task/{id}").as_ref())
     }
 
-    /// The cost of the threads of this process with this name.
-    pub fn read_threads_named(name: &str) -> Self {
+    /// The cost of each thread of this process that `is_wanted`, by its id. It is given the id, and a function that reads the name.
+    pub fn read_threads(
+        is_wanted: impl Fn(i32, &dyn Fn() -> String) -> bool,
+    ) -> BTreeMap<i32, Self> {
         let tasks = fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
-        let has_name = |task: &Path| {
-            fs::read_to_string(task.join("comm")).is_ok_and(|comm| comm.trim_end() == name)
+        let read = |task: fs::DirEntry| {
+            let id = task.file_name().to_str()?.parse().ok()?;
+            let name = || {
+                let name = fs::read_to_string(task.path().join("comm")).unwrap_or_default();
+                name.trim_end().to_owned()
+            };
+            is_wanted(id, &name).then(|| (id, Self::read_task(&task.path())))
         };
-        tasks
-            .map(|task| task.path())
-            .filter(|task| has_name(task))
-            .map(|task| Self::read_task(&task))
-            .sum()
+        tasks.filter_map(read).collect()
+    }
+
+    /// The cost of the kernel's threads that serve the rings of the calling thread: workers, and one that submits (`SQPOLL`).
+    pub fn read_ring_workers() -> Self {
+        let thread = rustix::thread::gettid().as_raw_nonzero();
+        let names = [format!("iou-wrk-{thread}"), format!("iou-sqp-{thread}")];
+        Self::read_threads(|_, name| names.contains(&name())).into_values().sum()
     }
 
     /// `schedstat` has CPU time, time in a run queue, and the number of times that the task ran
@@ -86,10 +97,12 @@ mod tests {
             let _ = ended.recv();
         });
         let id = began.recv().unwrap();
-        let counted = ThreadCost::read_threads_named("counted");
+        let found = ThreadCost::read_threads(|_, name| name() == "counted");
+        let counted = found[&id];
         assert!(counted.context_switches >= 10 && counted.cpu_ns > 0, "{counted:?}");
         assert!(ThreadCost::read_thread(id).context_switches >= counted.context_switches);
-        assert_eq!(ThreadCost::read_threads_named("no-such-thread"), ThreadCost::default());
+        assert_eq!(found.len(), 1);
+        assert_eq!(ThreadCost::read_ring_workers(), ThreadCost::default(), "no ring");
         drop(end);
         helper.unwrap().join().unwrap();
     }

@@ -250,12 +250,12 @@ impl<'a, E: Engine, const TIMED: bool> IoLoop<'a, E, TIMED> {
         if !self.ramping {
             self.deadline_ns = deadline_from(started_ns);
         }
-        let mut usage = Usage::current_thread();
         let mut engine_before = match self.options.pre_read {
             true => self.engine.report(),
             false => EngineReport::default(),
         };
 
+        let mut usage = Usage::current_thread();
         self.read_back_only();
         while self.failure.is_none()
             && !stop.load(Ordering::Relaxed)
@@ -282,6 +282,8 @@ impl<'a, E: Engine, const TIMED: bool> IoLoop<'a, E, TIMED> {
             let ramp_is_over = self.ramping && self.now_ns >= ramp_ends;
             if ramp_is_over || restarts {
                 started_ns = exact_ns();
+                // First: it reads the accounts of all threads, which is no part of the measurement.
+                engine_before = self.engine.report();
                 if ramp_is_over {
                     self.ramping = false;
                     self.deadline_ns = deadline_from(started_ns);
@@ -290,7 +292,6 @@ impl<'a, E: Engine, const TIMED: bool> IoLoop<'a, E, TIMED> {
                 self.begin_observers(started_ns);
                 self.read_back.restart_clock(started_ns);
                 usage = Usage::current_thread();
-                engine_before = self.engine.report();
             }
             if std::mem::take(&mut self.status_due) && !self.ramping {
                 self.progress.keep(self.result_since(started_ns, usage, &engine_before));

@@ -10,6 +10,7 @@ use uringfs::device::backend::nvme::is_namespace;
 use self::passthru_ring::{PassthruOptions, PassthruRing};
 use super::{
     Capabilities, Engine, EngineReport, Io, IoCompletion, NO_BATCH, ReapBounds, Setup, SyncKind,
+    ThreadCost,
 };
 use crate::Error;
 use crate::job::SyncWrites;
@@ -174,6 +175,7 @@ impl Engine for NvmePassthru {
             queue: "nvme".into(),
             tier: self.tier.clone(),
             system_calls: self.ring.enters() + self.calls,
+            helper_threads: ThreadCost::read_ring_workers(),
             notes: self.ring.status().map(note).into_iter().collect(),
             ..EngineReport::default()
         }

@@ -7,6 +7,7 @@ mod tokens;
 use self::batch::BatchTransfers;
 use self::shared::{SharedDevice, open, shared_cache};
 use self::tokens::TokenTransfers;
+use super::stack_threads::StackThreads;
 use super::{
     Capabilities, Engine, EngineReport, Io, IoCompletion, ReapBounds, Setup, SyncKind, ThreadCost,
 };
@@ -15,7 +16,7 @@ use crate::job::SyncWrites;
 use crate::targets::{Target, inspect};
 use ::uringfs::cache::Cache;
 use ::uringfs::device::Target as DeviceTarget;
-use ::uringfs::file::{Advice, BufferedWait};
+use ::uringfs::file::Advice;
 use ::uringfs::reactor::Counter;
 use ::uringfs::{BufferPool, Errno, File, Options, Reactor};
 use std::ops::Range;
@@ -29,8 +30,9 @@ pub struct Uringfs {
     _opened: Vec<Arc<SharedDevice>>,
     /// The page cache of buffered jobs.
     cache: Option<Arc<Cache>>,
-    waits_in_threads: bool,
     transfers: Transfers,
+    /// Made before the reactor: its threads count from their beginning.
+    threads: StackThreads,
 }
 
 /// The reads and writes of the job.
@@ -84,7 +86,7 @@ impl Engine for Uringfs {
         if let Some(cache) = &cache {
             files.iter_mut().for_each(|file| *file = file.buffered(cache));
         }
-        let waits_in_threads = is_cached && options.file.buffered_wait == BufferedWait::Thread;
+        let threads = StackThreads::new();
         let reactor = Reactor::new(options.reactor)
             .map_err(|error| Error::input("engine uringfs".to_owned()).because(error))?;
         for file in &files {
@@ -109,7 +111,7 @@ impl Engine for Uringfs {
                 Transfers::ByToken(transfers)
             }
         };
-        Ok(Self { reactor, files, _opened: opened, cache, waits_in_threads, transfers })
+        Ok(Self { reactor, files, _opened: opened, cache, transfers, threads })
     }
 
     fn buffer(&mut self, slot: u32) -> &mut [u8] {
@@ -179,10 +181,6 @@ impl Engine for Uringfs {
             format!("direct=0: through a page cache of {bytes} bytes")
         }));
         let queue = queues.iter().find_map(|(_, queue)| queue.as_ref().ok());
-        let helper_threads = match self.waits_in_threads {
-            true => ThreadCost::read_threads_named("uringfs-pool"),
-            false => ThreadCost::default(),
-        };
         let own = match &self.transfers {
             Transfers::ByToken(_) => Vec::new(),
             Transfers::ByBatch(transfers) => transfers.counters().to_vec(),
@@ -191,7 +189,7 @@ impl Engine for Uringfs {
             queue: queue.map_or(String::new(), |(name, _)| name.clone()),
             tier: self.reactor.tier(),
             system_calls: counters.get(Counter::Enters) + counters.get(Counter::OtherCalls),
-            helper_threads,
+            helper_threads: self.threads.cost() + ThreadCost::read_ring_workers(),
             counters: counters
                 .list()
                 .into_iter()
