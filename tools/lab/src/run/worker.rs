@@ -137,7 +137,7 @@ impl Batch<'_> {
         let index = self.first + index;
         let mut fill_pattern = FillPattern::new(&job.options, seed(&job.options, plan), self.run);
         // The logs last: a run that cannot begin replaces none.
-        let opened = self.open::<E>(plan, job, &mut fill_pattern).and_then(|engine| {
+        let opened = self.open::<E>(plan, index, &mut fill_pattern).and_then(|engine| {
             let logs = IoLogs::create(job, index + 1, E::CAPABILITIES.synchronous)?;
             Ok((engine, logs, create_iolog(&job.options, plan)?))
         });
@@ -179,11 +179,11 @@ impl Batch<'_> {
     fn open<E: Engine>(
         &self,
         plan: &ThreadPlan,
-        job: &Job,
+        index: usize,
         fill_pattern: &mut FillPattern,
     ) -> Result<E, Error> {
-        let options = &job.options;
-        set_affinity(options, plan.index)?;
+        let options = &self.jobs[plan.job].options;
+        set_affinity(options, index)?;
         set_priority(options)?;
         let settings: Vec<_> =
             options.settings.iter().chain(&self.config.settings).cloned().collect();
@@ -308,14 +308,14 @@ fn set_priority(options: &Options) -> Result<(), Error> {
     })
 }
 
-/// Binds the thread to the job's CPUs.
-fn set_affinity(options: &Options, thread: u32) -> Result<(), Error> {
+/// Binds the thread to the job's CPUs. As with fio, `split` counts the threads of all jobs of the run.
+fn set_affinity(options: &Options, thread: usize) -> Result<(), Error> {
     if options.cpus.is_empty() {
         return Ok(());
     }
     let mut set = CpuSet::new();
     match options.split_cpus {
-        true => set.set(options.cpus[thread as usize % options.cpus.len()]),
+        true => set.set(options.cpus[thread % options.cpus.len()]),
         false => options.cpus.iter().for_each(|&processor| set.set(processor)),
     }
     rustix::thread::sched_setaffinity(None, &set).map_err(|errno| {
@@ -327,6 +327,9 @@ fn set_affinity(options: &Options, thread: u32) -> Result<(), Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::{Capabilities, EngineKind, EngineReport, SyncKind};
+    use crate::job::{Parser, UnknownKeys};
+    use crate::run::{Overwrite, Plan};
     use rustix::thread::sched_getaffinity;
 
     #[test]
@@ -344,7 +347,99 @@ mod tests {
                 scope.spawn(work).join().unwrap()
             });
             assert_eq!(bound.count(), 1);
-            assert!(bound.is_set(cpus[thread as usize % cpus.len()]));
+            assert!(bound.is_set(cpus[thread % cpus.len()]));
         }
+    }
+
+    /// The processors of each thread that has opened a [`Recorder`].
+    static BOUND: Mutex<Vec<Vec<usize>>> = Mutex::new(Vec::new());
+
+    /// An engine that does not open.
+    struct Recorder;
+
+    impl Engine for Recorder {
+        const CAPABILITIES: Capabilities = Capabilities {
+            synchronous: true,
+            buffered: true,
+            any_alignment: true,
+            extends_files: true,
+            virtual_targets: true,
+            volumes: false,
+            inspect: crate::targets::inspect,
+            ignored_keys: &[],
+        };
+
+        fn open(_setup: &Setup<'_>) -> Result<Self, Error> {
+            let bound = sched_getaffinity(None).unwrap();
+            BOUND.lock().push((0..CpuSet::MAX_CPU).filter(|&cpu| bound.is_set(cpu)).collect());
+            Err(Error::input("it does not open"))
+        }
+
+        fn buffer(&mut self, _slot: u32) -> &mut [u8] {
+            unreachable!()
+        }
+
+        fn push(&mut self, _io: Io) -> Result<(), Errno> {
+            unreachable!()
+        }
+
+        fn submit(&mut self) -> Result<(), Errno> {
+            unreachable!()
+        }
+
+        fn reap(&mut self, _: ReapBounds, _: &mut Vec<IoCompletion>) -> Result<(), Errno> {
+            unreachable!()
+        }
+
+        fn sync(&mut self, _file: u32, _kind: SyncKind) -> Result<(), Errno> {
+            unreachable!()
+        }
+
+        fn sync_and_drop_cache(&mut self, _file: u32) -> Result<(), Errno> {
+            unreachable!()
+        }
+
+        fn report(&self) -> EngineReport {
+            unreachable!()
+        }
+    }
+
+    #[test]
+    fn split_processors_go_to_the_threads_of_all_jobs_in_turn() {
+        let allowed = sched_getaffinity(None).unwrap();
+        let cpus: Vec<usize> =
+            (0..CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu)).take(2).collect();
+        let list = cpus.iter().map(usize::to_string).collect::<Vec<_>>().join(",");
+        let text = format!(
+            "[global]\nfilename=null:1m\ncpus_allowed={list}\ncpus_allowed_policy=split\n\
+             [a]\n[b]\n[c]\nstonewall\n"
+        );
+        let mut parser = Parser::new(&|_| None, UnknownKeys::Refuse);
+        parser.bytes(text.as_bytes(), "test").unwrap();
+        let jobs = parser.finish().unwrap().jobs;
+        let plan = Plan::new(&jobs, Recorder::CAPABILITIES, Overwrite::Refuse).unwrap();
+        let mut first = 0;
+        for threads in plan.threads.chunk_by(|a, b| a.batch == b.batch) {
+            let batch = Batch {
+                jobs: &jobs,
+                config: &EngineConfig::new(EngineKind::default()),
+                volumes: &Volumes::default(),
+                stop: &AtomicBool::new(false),
+                progress: &RunProgress::default(),
+                first,
+                threads,
+                started: Instant::now(),
+                run: 1,
+            };
+            batch.call::<Recorder>().unwrap_err();
+            let mut bound = std::mem::take(&mut *BOUND.lock());
+            let turn = |thread| vec![cpus[thread % cpus.len()]];
+            let mut turns: Vec<_> = (first..first + threads.len()).map(turn).collect();
+            bound.sort();
+            turns.sort();
+            assert_eq!(bound, turns, "from thread {first}");
+            first += threads.len();
+        }
+        assert_eq!(first, 3);
     }
 }
