@@ -255,6 +255,11 @@ impl Workload {
         Some(NextIo { file: file as u32, op, offset, length: length as u32 })
     }
 
+    /// The file whose turn it is, for a sync, which takes the turn.
+    pub fn take_turn(&mut self) -> u32 {
+        if self.files.len() == 1 { 0 } else { self.next_file(self.smallest_block) as u32 }
+    }
+
     /// The next file that has a block left. When none has, a new round begins.
     #[inline(never)]
     fn next_file(&mut self, unit: u64) -> usize {

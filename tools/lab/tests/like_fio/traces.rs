@@ -42,6 +42,34 @@ fn run(folder: &Path, keys: &str) {
 }
 
 #[test]
+fn a_sync_takes_the_turn_of_a_file_as_with_fio() {
+    // The file and the action of each line but those that open and close files.
+    let actions = |trace: &str| -> Vec<(String, String)> {
+        let action = |line: &str| {
+            let [_, file, action, ..] = line.split(' ').collect::<Vec<_>>()[..] else {
+                return None;
+            };
+            let file = file.rsplit('.').next()?.to_owned();
+            ["write", "sync", "datasync"].contains(&action).then(|| (file, action.to_owned()))
+        };
+        trace.lines().filter_map(action).collect()
+    };
+    for keys in [
+        "rw=write nrfiles=3 size=96k fsync=7",
+        "rw=write nrfiles=3 size=96k fdatasync=5",
+        "rw=write nrfiles=3 size=96k fsync=7 file_service_type=sequential",
+        "rw=write nrfiles=3 size=96k fsync=7 file_service_type=roundrobin:4",
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let trace = folder.path().join("trace").display().to_string();
+        let lines = keys.replace(' ', "\n");
+        run(folder.path(), &format!("{lines}\nwrite_iolog={trace}"));
+        let ours = std::fs::read_to_string(&trace).unwrap();
+        assert_eq!(actions(&ours), actions(&fio_trace(keys)), "{keys}");
+    }
+}
+
+#[test]
 fn fio_replays_a_trace_that_is_written_here() {
     let folder = tempfile::tempdir().unwrap();
     let trace = folder.path().join("trace").display().to_string();

@@ -52,7 +52,8 @@ impl<E: Engine, const TIMED: bool> IoLoop<'_, E, TIMED> {
         for (kind, sync) in [SyncKind::Full, SyncKind::Data].into_iter().enumerate() {
             if self.is_due(kind) {
                 self.writes_since_pause[kind] = 0;
-                self.sync(sync);
+                let file = self.file_to_sync();
+                self.sync_file(file, sync);
                 self.stats.synced();
             }
         }
@@ -85,12 +86,13 @@ impl<E: Engine, const TIMED: bool> IoLoop<'_, E, TIMED> {
         }
     }
 
-    pub(super) fn sync(&mut self, kind: SyncKind) {
-        for file in 0..self.workload.files() {
-            if !self.sync_file(file, kind) {
-                return;
-            }
+    /// The file of the next sync. As with fio, a sync takes the turn of an I/O.
+    fn file_to_sync(&mut self) -> u32 {
+        // Blocks are read back in the order of the writes, in which no turn may be missing.
+        if self.fill_pattern.is_verified() {
+            return self.stats.sync.summary().count() as u32 % self.workload.files();
         }
+        self.workload.take_turn()
     }
 
     /// Syncs a file; returns false on failure.
