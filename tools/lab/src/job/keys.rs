@@ -310,7 +310,8 @@ impl Key {
                     let (low, high) = value::range(text)?;
                     Ok(BlockRange { min: block(low)?, max: block(high)? })
                 };
-                assign(&mut options.block, value::per_direction(text, one)?);
+                let ranges = value::per_direction(text, one)?;
+                assign(&mut options.block_range, ranges.map(|range| range.map(Some)));
             }
             ValueKind::Time(unit, set) => set(options, value::time(text, *unit)?),
             ValueKind::Choice(words, set) => match words.iter().find(|word| **word == text) {
@@ -333,7 +334,7 @@ fn flag(text: &str) -> Result<bool, String> {
 }
 
 /// Sets the directions that have a value.
-fn assign<T>(fields: &mut [T; DIRECTIONS], values: [Option<T>; DIRECTIONS]) {
+pub(super) fn assign<T>(fields: &mut [T; DIRECTIONS], values: [Option<T>; DIRECTIONS]) {
     for (field, value) in fields.iter_mut().zip(values) {
         if let Some(value) = value {
             *field = value;

@@ -309,17 +309,21 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    /// Refuses to replace the block size of a job that has `bssplit`, which comes first as with fio: nothing would change.
+    /// Refuses to replace the block size of a job that has `bssplit` or `bsrange`, which come first as with fio: nothing would
+    /// change.
     fn refuse_covered_size(&self, name: &str) -> Result<(), Error> {
-        let is_size = |key: &Key| key.has_name("bs") || key.has_name("bsrange");
-        let splits = |job: &&Job| job.options.block_split.iter().any(|split| !split.is_empty());
-        match self.section.as_ref().filter(splits) {
-            Some(job) if find_key(name).is_some_and(is_size) => Err(Error::input(format!(
-                "{name}= changes nothing in job `{}`, which has bssplit=; give bssplit=",
-                job.name
-            ))),
-            _ => Ok(()),
-        }
+        let Some(job) = &self.section else { return Ok(()) };
+        let Options { block_split, block_range, .. } = &job.options;
+        let splits = block_split.iter().any(|split| !split.is_empty());
+        let covers = match find_key(name).map(|key| key.name) {
+            Some("bs" | "bsrange") if splits => "bssplit",
+            Some("bs") if block_range.iter().all(Option::is_some) => "bsrange",
+            _ => return Ok(()),
+        };
+        Err(Error::input(format!(
+            "{name}= changes nothing in job `{}`, which has {covers}=; give {covers}=",
+            job.name
+        )))
     }
 
     /// Ends the open section and checks its keys against each other.

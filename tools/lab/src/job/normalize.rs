@@ -2,6 +2,7 @@
 
 use super::direction::DIRECTIONS;
 use super::distribution::Distribution;
+use super::keys::assign;
 use super::options::{BlockRange, Options, SyncWrites, Verify};
 use super::value::SizeOrPercent;
 use crate::verify::HEADER_BYTES;
@@ -87,6 +88,8 @@ impl Options {
     }
 
     fn normalize_blocks(&mut self) {
+        // As with fio: `bsrange` counts, wherever `bs` stands.
+        assign(&mut self.block, self.block_range);
         for (range, split) in self.block.iter_mut().zip(&self.block_split) {
             let sizes = || split.iter().map(|share| share.bytes);
             if let (Some(min), Some(max)) = (sizes().min(), sizes().max()) {

@@ -121,7 +121,7 @@ pub struct Options {
     pub pattern: Pattern,
     /// Percentage of reads, for the mixed patterns.
     pub mix_read: u8,
-    /// `bs` of each direction.
+    /// `bs` of each direction; once the job is checked, that of `bsrange` or `bssplit` in its place.
     pub block: [BlockRange; DIRECTIONS],
     /// `bssplit` of each direction; empty if all sizes of `block` are equally likely.
     pub block_split: [Vec<BlockShare>; DIRECTIONS],
@@ -132,6 +132,8 @@ pub struct Options {
     /// The traces; the parser reads them.
     pub replays: Vec<Arc<IoLog>>,
     /// How they are replayed.
+    /// `bsrange` of each direction.
+    pub block_range: [Option<BlockRange>; DIRECTIONS],
     pub replay_options: ReplayOptions,
     /// The file that becomes a trace of the job's I/O.
     pub iolog_copy: Option<String>,
@@ -376,6 +378,7 @@ impl Default for Options {
             ioengine: "psync",
             depth: 1,
             batch_submit: 1,
+            block_range: [None; DIRECTIONS],
             complete_min: 1,
             complete_max: 0,
             depth_low: 0,

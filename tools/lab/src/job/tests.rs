@@ -84,6 +84,11 @@ fn each_key_sets_its_option() {
             o.block == [range(1024, 4096), range(2048, 8192), range(2048, 8192)]
         }),
         ("blocksize=16k", |o| o.block == [BlockRange { min: 16384, max: 16384 }; 3]),
+        ("bsrange=1k-4k\nbs=8k", |o| o.block == [BlockRange { min: 1024, max: 4096 }; 3]),
+        ("bs=8k\nbsrange=,2k-8k\nbs=16k", |o| {
+            let range = |min, max| BlockRange { min, max };
+            o.block == [range(16_384, 16_384), range(2048, 8192), range(2048, 8192)]
+        }),
         ("bsrange=512-64k", |o| o.block[1] == BlockRange { min: 512, max: 65536 }),
         ("bs=1k\nbssplit=4k/40:8k/60", |o| {
             let share = |bytes, percent| BlockShare { bytes, percent };
@@ -597,4 +602,22 @@ fn a_replaced_block_size_beside_bssplit_is_refused() {
         assert!(error.contains("changes nothing in job `j`, which has bssplit="), "{error}");
     }
     assert_eq!(jobs("size").unwrap().jobs.len(), 1);
+}
+
+#[test]
+fn a_replaced_block_size_beside_bsrange_is_refused() {
+    let jobs = |keys: &str, key: &str, value: &str| {
+        let mut parser = Parser::new(&|_| None, UnknownKeys::Refuse);
+        parser.replace(key, value);
+        parser.bytes(format!("[global]\n{keys}\n[j]\n").as_bytes(), "x.fio")?;
+        parser.finish()
+    };
+    let error = jobs("bsrange=4k-8k", "bs", "64k").unwrap_err().to_string();
+    assert!(error.contains("changes nothing in job `j`, which has bsrange="), "{error}");
+    let whole = BlockRange { min: 64 << 10, max: 64 << 10 };
+    let replaced = jobs("bsrange=4k-8k", "bsrange", "64k-64k").unwrap();
+    assert_eq!(replaced.jobs[0].options.block, [whole; 3]);
+    // It changes the reads.
+    let writes = jobs("bsrange=,4k-8k", "bs", "64k").unwrap().jobs[0].options.block;
+    assert_eq!((writes[0], writes[1].max), (whole, 8 << 10));
 }
