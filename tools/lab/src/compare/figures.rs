@@ -2,6 +2,7 @@
 
 use crate::Error;
 use crate::engine::add_counters;
+use crate::report::directions_of;
 use serde_json::Value;
 
 /// The percentiles that are compared.
@@ -69,9 +70,9 @@ pub struct JobFigures {
     pub counters: Vec<(String, u64)>,
     /// The I/Os of all threads.
     pub ios: f64,
-}
     /// The notes of its run, each once.
     pub notes: Vec<String>,
+}
 
 impl JobFigures {
     /// The figures of all jobs of a report. Threads of one name are one job: rates are added, costs are per I/O of all, and a
@@ -120,14 +121,14 @@ impl JobFigures {
 
     fn add_thread(&mut self, job: &Value) {
         let number = |value: &Value| value.as_f64().unwrap_or(0.0);
-        let ways = || ["read", "write", "trim"].into_iter();
-        let ios: f64 = ways().map(|way| number(&job[way]["total_ios"])).sum();
-        let rate: f64 = ways().map(|way| number(&job[way]["iops"])).sum();
+        let ways = || directions_of(job).iter();
+        let ios: f64 = ways().map(|way| number(&job[*way]["total_ios"])).sum();
+        let rate: f64 = ways().map(|way| number(&job[*way]["iops"])).sum();
         self.set("rate", Unit::PerSecond, |before| before + rate);
         for way in ways() {
             for percent in PERCENTILES {
                 let key = format!("{:.6}", percent.parse::<f64>().unwrap_or_default());
-                let Some(ns) = job[way]["clat_ns"]["percentile"][key].as_f64() else { continue };
+                let Some(ns) = job[*way]["clat_ns"]["percentile"][key].as_f64() else { continue };
                 self.set(&format!("{way} p{percent}"), Unit::Nanoseconds, |before| before.max(ns));
             }
         }
@@ -146,13 +147,13 @@ impl JobFigures {
         let counters = job["uringfs"]["counters"].as_object().into_iter().flatten();
         let counters = counters.filter_map(|(name, count)| Some((name.clone(), count.as_u64()?)));
         add_counters(&mut self.counters, &counters.collect::<Vec<_>>());
-    }
         let notes = job["uringfs"]["notes"].as_array().into_iter().flatten();
         for note in notes.filter_map(Value::as_str) {
             if !self.notes.iter().any(|known| known == note) {
                 self.notes.push(note.to_owned());
             }
         }
+    }
 
     /// Changes a figure, which is 0 if it is new.
     fn set(&mut self, name: &str, unit: Unit, change: impl FnOnce(f64) -> f64) {
@@ -196,6 +197,21 @@ mod tests {
         assert!(x.value("write p99").is_nan() && x.value("system calls per I/O").is_nan());
         assert_eq!(x.counters, [("ring.enters".to_owned(), 4)]);
         assert_eq!((x.counter("ring.enters"), x.counter("other"), x.ios), (4, 0, 400.0));
+        assert_eq!(x.notes, ["a note"]);
+    }
+
+    #[test]
+    fn a_sum_of_all_directions_is_read_where_it_stands_alone() {
+        let mut job = thread("x", 100.0, 300, 70, 1000.0);
+        job["mixed"] = job["read"].clone();
+        let both = JobFigures::from_report(&json!({"jobs": [job.clone()]})).unwrap();
+        assert_eq!((both[0].value("rate"), both[0].ios), (100.0, 300.0));
+        for way in ["read", "write"] {
+            job.as_object_mut().unwrap().remove(way);
+        }
+        let alone = JobFigures::from_report(&json!({"jobs": [job]})).unwrap();
+        assert_eq!((alone[0].value("rate"), alone[0].ios), (100.0, 300.0));
+        assert_eq!((alone[0].value("mixed p99"), alone[0].value("CPU per I/O")), (70.0, 1000.0));
     }
 
     #[test]

@@ -76,10 +76,8 @@ pub fn add_uringfs_objects(
 ) {
     let jobs = report.get_mut("jobs").and_then(Value::as_array_mut).into_iter().flatten();
     for job in jobs.filter(|job| job.is_object()) {
-        let total: u64 = ["read", "write", "trim"]
-            .iter()
-            .filter_map(|way| job[*way]["total_ios"].as_u64())
-            .sum();
+        let ios = directions_of(job).iter().filter_map(|way| job[*way]["total_ios"].as_u64());
+        let total: u64 = ios.sum();
         let number = |key: &str| job[key].as_f64().unwrap_or(0.0);
         let per_io = |figure: f64| figure / total.max(1) as f64;
         let cpu_ns = (number("usr_cpu") + number("sys_cpu")) / 100.0 * number("job_runtime") * 1e6;
@@ -96,6 +94,15 @@ pub fn add_uringfs_objects(
             "files_made": files_made,
             "incomplete": incomplete,
         });
+    }
+}
+
+/// The objects of a job of a report that have its I/Os: `mixed` stands alone with `unified_rw_reporting=mixed`, else beside the
+/// others or not at all.
+pub fn directions_of(job: &Value) -> &'static [&'static str] {
+    match job["mixed"].is_object() && !job["read"].is_object() {
+        true => &["mixed"],
+        false => &["read", "write", "trim"],
     }
 }
 

@@ -13,7 +13,7 @@ mod units;
 
 pub(crate) use date::ctime;
 pub use entry::{Latency, ReportEntry, ReportGroup, entries};
-pub use json::add_uringfs_objects;
+pub use json::{add_uringfs_objects, directions_of};
 pub use progress::progress_line;
 
 use crate::Error;

@@ -80,6 +80,28 @@ fn errors_of_fio_are_passed_on() {
     refused(folder.path(), &[&keys[..], &["--exec=/no/fio"]].concat(), "cannot run /no/fio");
 }
 
+/// Under `unified_rw_reporting=mixed` fio's JSON has the sum of all directions alone.
+#[test]
+fn costs_are_per_io_where_the_sum_of_all_directions_stands_alone() {
+    let folder = folder();
+    let keys = ["--name=x", "--rw=randrw", "--size=4m", "--unified_rw_reporting=mixed"];
+    let report = json_of(&bench(
+        folder.path(),
+        &[&keys[..], &["--engine=fio", "--output-format=json"]].concat(),
+    ));
+    let job = &report["jobs"][0];
+    let number = |value: &Value| value.as_f64().unwrap();
+    let ios = number(&job["mixed"]["total_ios"]);
+    assert_eq!(ios, 1024.0);
+    let cpu_ns = (number(&job["usr_cpu"]) + number(&job["sys_cpu"])) / 100.0
+        * number(&job["job_runtime"])
+        * 1e6;
+    let counted = number(&job["uringfs"]["cpu_ns_per_io"]) * ios;
+    assert!((counted - cpu_ns).abs() < 1.0, "{counted} and {cpu_ns}");
+    let switches = number(&job["uringfs"]["context_switches_per_io"]) * ios;
+    assert!((switches - number(&job["ctx"])).abs() < 0.01, "{switches} of {job}");
+}
+
 /// The options of each job, as fio reports them.
 fn options_of(report: &Value) -> Vec<Map<String, Value>> {
     let object = |value: &Value| value.as_object().cloned().unwrap_or_default();
