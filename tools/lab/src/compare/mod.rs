@@ -7,6 +7,7 @@ mod side;
 mod figures;
 mod measure;
 mod layout;
+mod registration;
 mod rounds;
 mod run_notes;
 mod results;
@@ -18,6 +19,7 @@ pub use figures::{Figure, JobFigures, Unit};
 pub(crate) use layout::Layout;
 pub use machine::Machine;
 pub(crate) use measure::{job_words, measure};
+pub(crate) use registration::unregistered;
 pub(crate) use report::{
     HEADS, control_line, counters_json, counters_of_one_side, effect_percent, interval_json,
     machine_json, notes, number, pairs_line, rows, sentence,

@@ -4,11 +4,12 @@ use super::figures::JobFigures;
 use super::layout::Layout;
 use super::machine::Machine;
 use super::measure::measure;
+use super::registration::unregistered;
 use super::results::{Results, Round};
 use super::run_notes::RunNotes;
-use super::side::{Side, SideSource};
+use super::side::Side;
 use crate::Error;
-use crate::engine::{EngineConfig, EngineKind};
+use crate::engine::EngineKind;
 use crate::job::{Job, JobSet, Options};
 use crate::random::Random;
 use crate::run::{Overwrite, Plan, RunProgress};
@@ -87,6 +88,9 @@ pub fn run(
     let began = Instant::now();
     let mut rounds = Vec::new();
     let mut run_notes = RunNotes::new(2);
+    let ring = control.as_ref().map(|control| (&control.side, &control.set));
+    let sides: Vec<_> = [(a, a_set), (b, b_set)].into_iter().chain(ring.ok()).collect();
+    unregistered(&sides).iter().for_each(|(member, note)| run_notes.add_note(*member, note));
     let mut measured = || -> Result<(), Error> {
         layout.create(stop, progress)?;
         let measure = |member: Member| match member {
@@ -189,7 +193,7 @@ pub(crate) fn add_new(notes: &mut Vec<String>, lines: impl IntoIterator<Item = S
 
 /// The bare ring on the targets of a side.
 pub(crate) struct Control {
-    source: SideSource,
+    side: Side,
     set: JobSet,
 }
 
@@ -212,12 +216,12 @@ impl Control {
         let set = JobSet { jobs, globals: set.globals.clone(), warnings: Vec::new() };
         Plan::new(&set.jobs, EngineKind::Ring.capabilities(), Overwrite::Allow)
             .map_err(|error| error.to_string())?;
-        Ok(Self { source: SideSource::Engine(EngineConfig::new(EngineKind::Ring)), set })
+        Ok(Self { side: Side::from_engine(EngineKind::Ring), set })
     }
 
     /// Runs the jobs once.
     pub fn measure(&self, stop: &AtomicBool) -> Result<Vec<JobFigures>, Error> {
-        measure(&self.source, &self.set, stop).map_err(|error| error.at("control"))
+        measure(&self.side.source, &self.set, stop).map_err(|error| error.at("control"))
     }
 }
 
@@ -343,6 +347,8 @@ mod tests {
         let both = notes(["", "force_async=4"]);
         assert!(begins(&both, "direct=0 had no effect: engine uringfs"), "{both:?}");
         assert!(begins(&both, "b: force_async has no effect"), "{both:?}");
+        let of_control = "control: files and buffers are not registered, unlike those of engine uringfs; give registerfiles=1";
+        assert!(begins(&cached, of_control) && begins(&both, of_control), "{both:?}");
         let depths = notes(["engine=psync", "engine=psync iodepth=32"]);
         assert!(begins(&depths, "b: iodepth has no effect: engine psync"), "{depths:?}");
     }

@@ -41,16 +41,18 @@ pub enum SideSource {
 }
 
 impl Side {
+    /// A side that runs the jobs as they are on an engine of this program.
+    pub(super) fn from_engine(engine: EngineKind) -> Self {
+        let source = SideSource::Engine(EngineConfig::new(engine));
+        Self { given: String::new(), source, keys: Vec::new() }
+    }
+
     /// A side from its keys, `KEY=VALUE` each. The last of equal keys counts.
     ///
     /// # Errors
     /// A key is unknown, or its value is not one of its values.
     pub fn parse(pairs: &[String]) -> Result<Self, Error> {
-        let mut side = Self {
-            given: pairs.join(" "),
-            source: SideSource::Engine(EngineConfig::new(EngineKind::default())),
-            keys: Vec::new(),
-        };
+        let mut side = Self { given: pairs.join(" "), ..Self::from_engine(EngineKind::default()) };
         let (mut config, mut program) = (EngineConfig::new(EngineKind::default()), None);
         let (mut engine_given, mut files) = (false, Vec::new());
         // The position of the key that an engine stands for.
@@ -127,7 +129,7 @@ impl Side {
         }
     }
 
-    fn settings(&self) -> &[(String, String)] {
+    pub(super) fn settings(&self) -> &[(String, String)] {
         match &self.source {
             SideSource::Engine(config) | SideSource::Program { config, .. } => &config.settings,
             SideSource::Files(_) => &[],

@@ -4,7 +4,9 @@ use super::cell::Cell;
 use super::grid::Grid;
 use super::results::{Results, Round, jobs};
 use crate::Error;
-use crate::compare::{Layout, Machine, RunNotes, add_new, is_too_late, job_notes, measure};
+use crate::compare::{
+    Layout, Machine, RunNotes, add_new, is_too_late, job_notes, measure, unregistered,
+};
 use crate::random::Random;
 use crate::run::{Overwrite, RunProgress};
 use std::sync::atomic::AtomicBool;
@@ -45,6 +47,8 @@ pub fn run(grid: &Grid, cells: &[Cell], conditions: &Conditions<'_>) -> Result<R
     let began = Instant::now();
     let mut rounds: Vec<Round> = Vec::new();
     let mut run_notes = RunNotes::new(cells.len());
+    let sides: Vec<_> = cells.iter().map(|cell| (&cell.side, &cell.set)).collect();
+    unregistered(&sides).iter().for_each(|(cell, note)| run_notes.add_note(*cell, note));
     let mut measured = || -> Result<(), Error> {
         layout.create(stop, progress)?;
         let measure = |cell: &Cell| {

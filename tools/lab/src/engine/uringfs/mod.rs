@@ -51,8 +51,8 @@ impl Engine for Uringfs {
         volumes: true,
         inspect,
         ignored_keys: &[
-            ("registerfiles", "use --set ring.fixed_files=on|off"),
-            ("fixedbufs", "use --set ring.fixed_buffers=on|off"),
+            ("registerfiles", "files are registered, unless --set ring.fixed_files=off"),
+            ("fixedbufs", "buffers are registered, unless --set ring.fixed_buffers=off"),
             ("sqthread_poll", "the reactor submits"),
             ("force_async", "use --set completion=worker"),
         ],
