@@ -7,7 +7,7 @@ use super::direction::DIRECTIONS;
 use super::distribution::Distribution;
 use super::file_service::file_service;
 use super::options::{
-    BlockRange, Fallocate, Options, SyncRange, SyncWrites, UnifiedReport, Verify,
+    BlockRange, Fallocate, Options, SyncRange, SyncWrites, ThinkBlocks, UnifiedReport, Verify,
 };
 use super::pattern::Pattern;
 use super::replay_options::ReplaySkip;
@@ -147,7 +147,7 @@ pub static KEYS: &[Key] = &[
     key("time_based", &[], ValueKind::Flag(|o, v| o.time_based = v), "go on until runtime"),
     key("thinktime", &[], ValueKind::Time(TimeUnit::Microseconds, |o, v| o.think_time = v), "sleep between I/Os"),
     key("thinktime_blocks", &[], ValueKind::Count(1..=u32::MAX as u64, |o, v| o.think_blocks = Some(v as u32)), "I/Os between sleeps"),
-    key("thinktime_blocks_type", &[], ValueKind::Choice(&["issue"], |_, _| ()), "which I/Os count for thinktime_blocks (always those that are issued)"),
+    key("thinktime_blocks_type", &[], ValueKind::Choice(&["complete", "issue"], |o, v| o.think_type = think_blocks(v)), "which I/Os count for thinktime_blocks: those that have completed, or that were issued"),
     key("thinktime_spin", &[], ValueKind::Time(TimeUnit::Microseconds, |o, v| o.think_spin = v), "the part of a thinktime that takes a processor"),
     key("thinktime_iotime", &[], ValueKind::Time(TimeUnit::Seconds, |o, v| o.think_io_time = v), "time between sleeps"),
     key("rate", &[], ValueKind::Counts(|o| &mut o.rate), "bytes a second at most"),
@@ -408,6 +408,13 @@ fn percentage(text: &str) -> Result<u8, String> {
 
 fn microseconds(text: &str) -> Result<Duration, String> {
     value::time(text, TimeUnit::Microseconds)
+}
+
+fn think_blocks(word: &str) -> ThinkBlocks {
+    match word {
+        "issue" => ThinkBlocks::Issued,
+        _ => ThinkBlocks::Completed,
+    }
 }
 
 fn unified(word: &str) -> UnifiedReport {

@@ -35,7 +35,8 @@ pub use iolog::{IoLog, ReplayAction, ReplayStep};
 pub use keys::{KEYS, Key, find as find_key};
 pub use nearest::nearest;
 pub use options::{
-    BlockRange, Fallocate, Measure, Options, SyncRange, SyncWrites, UnifiedReport, Verify,
+    BlockRange, Fallocate, Measure, Options, SyncRange, SyncWrites, ThinkBlocks, UnifiedReport,
+    Verify,
 };
 pub use pattern::Pattern;
 pub use replay_options::{ReplayOptions, ReplaySkip};

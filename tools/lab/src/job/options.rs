@@ -40,6 +40,15 @@ pub enum Fallocate {
     Truncate,
 }
 
+/// The I/Os between two think times: fio's `thinktime_blocks_type`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ThinkBlocks {
+    /// Those that have completed.
+    Completed,
+    /// Those that were issued.
+    Issued,
+}
+
 /// The block sizes of one direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BlockRange {
@@ -123,6 +132,8 @@ pub struct Options {
     pub mix_read: u8,
     /// `bs` of each direction; once the job is checked, that of `bsrange` or `bssplit` in its place.
     pub block: [BlockRange; DIRECTIONS],
+    /// `bsrange` of each direction.
+    pub block_range: [Option<BlockRange>; DIRECTIONS],
     /// `bssplit` of each direction; empty if all sizes of `block` are equally likely.
     pub block_split: [Vec<BlockShare>; DIRECTIONS],
     /// Random offsets of each direction are multiples of this; 0 is the smallest block.
@@ -132,8 +143,6 @@ pub struct Options {
     /// The traces; the parser reads them.
     pub replays: Vec<Arc<IoLog>>,
     /// How they are replayed.
-    /// `bsrange` of each direction.
-    pub block_range: [Option<BlockRange>; DIRECTIONS],
     pub replay_options: ReplayOptions,
     /// The file that becomes a trace of the job's I/O.
     pub iolog_copy: Option<String>,
@@ -200,6 +209,8 @@ pub struct Options {
     pub think_time: Duration,
     /// I/Os between two pauses; without it and without `think_io_time` one.
     pub think_blocks: Option<u32>,
+    /// The I/Os that `think_blocks` counts.
+    pub think_type: ThinkBlocks,
     /// The first part of a pause, in which the thread does not sleep.
     pub think_spin: Duration,
     /// Time between two pauses; zero is no limit.
@@ -367,6 +378,7 @@ impl Default for Options {
             pattern: Pattern::Read,
             mix_read: 50,
             block: [BlockRange { min: 4096, max: 4096 }; DIRECTIONS],
+            block_range: [None; DIRECTIONS],
             block_split: Default::default(),
             block_align: [0; DIRECTIONS],
             iolog: None,
@@ -378,7 +390,6 @@ impl Default for Options {
             ioengine: "psync",
             depth: 1,
             batch_submit: 1,
-            block_range: [None; DIRECTIONS],
             complete_min: 1,
             complete_max: 0,
             depth_low: 0,
@@ -404,6 +415,7 @@ impl Default for Options {
             time_based: false,
             think_time: Duration::ZERO,
             think_blocks: None,
+            think_type: ThinkBlocks::Completed,
             think_spin: Duration::ZERO,
             think_io_time: Duration::ZERO,
             rate: [0; DIRECTIONS],

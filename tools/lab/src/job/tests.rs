@@ -3,7 +3,7 @@
 use super::block_split::BlockShare;
 use super::distribution::Distribution;
 use super::file_service::FileOrder;
-use super::options::{BlockRange, Fallocate, SyncWrites, UnifiedReport, Verify};
+use super::options::{BlockRange, Fallocate, SyncWrites, ThinkBlocks, UnifiedReport, Verify};
 use super::pattern::Pattern;
 use super::{JobSet, KEYS, Options, Parser, SizeOrPercent, UnknownKeys, find_key};
 use crate::Error;
@@ -141,7 +141,9 @@ fn each_key_sets_its_option() {
         ("runtime=1\ntime_based=1", |o| o.time_based),
         ("thinktime=30", |o| o.think_time == Duration::from_micros(30)),
         ("thinktime_blocks=3", |o| o.think_blocks == Some(3)),
-        ("thinktime_blocks_type=issue", |o| o.think_blocks.is_none()),
+        ("thinktime=1", |o| o.think_type == ThinkBlocks::Completed),
+        ("thinktime_blocks_type=complete", |o| o.think_type == ThinkBlocks::Completed),
+        ("thinktime_blocks_type=issue", |o| o.think_type == ThinkBlocks::Issued),
         ("thinktime_spin=30", |o| o.think_spin == Duration::from_micros(30)),
         ("thinktime_iotime=2", |o| o.think_io_time == Duration::from_secs(2)),
         ("rate=1m,500k", |o| o.rate == [1 << 20, 500 << 10, 500 << 10]),

@@ -233,6 +233,7 @@ impl<'a, E: Engine, const TIMED: bool> IoLoop<'a, E, TIMED> {
             || lat_histogram.is_some()
             || self.max_latency_ns != [u64::MAX; DIRECTIONS]
             || self.depth_search.is_some()
+            || self.rate_limit.as_ref().is_some_and(RateLimit::counts_completions)
             || self.options.pattern.writes_trimmed();
     }
 
@@ -254,8 +255,8 @@ impl<'a, E: Engine, const TIMED: bool> IoLoop<'a, E, TIMED> {
             true => self.engine.report(),
             false => EngineReport::default(),
         };
-
         let mut usage = Usage::current_thread();
+
         self.read_back_only();
         while self.failure.is_none()
             && !stop.load(Ordering::Relaxed)
@@ -281,9 +282,9 @@ impl<'a, E: Engine, const TIMED: bool> IoLoop<'a, E, TIMED> {
             }
             let ramp_is_over = self.ramping && self.now_ns >= ramp_ends;
             if ramp_is_over || restarts {
-                started_ns = exact_ns();
                 // First: it reads the accounts of all threads, which is no part of the measurement.
                 engine_before = self.engine.report();
+                started_ns = exact_ns();
                 if ramp_is_over {
                     self.ramping = false;
                     self.deadline_ns = deadline_from(started_ns);
@@ -527,6 +528,10 @@ impl<'a, E: Engine, const TIMED: bool> IoLoop<'a, E, TIMED> {
             && steady.count(length, done_ns)
         {
             self.deadline_ns = 0;
+        }
+        let has_ended = !self.read_back.running && !self.is_trimmed_for_write(op);
+        if let (true, Some(rate_limit)) = (has_ended, &mut self.rate_limit) {
+            rate_limit.count_completion();
         }
         if let Some(logs) = &mut self.observers.logs {
             logs.record(LoggedIo { op, offset, length, created_ns, issued_ns, done_ns });

@@ -1,7 +1,7 @@
 //! Delays I/Os of jobs with `rate`, `rate_iops` or `thinktime`. A thread that falls behind catches up, so
 //! that the rate holds over the whole run, as with fio.
 
-use crate::job::{DIRECTIONS, Options};
+use crate::job::{DIRECTIONS, Options, ThinkBlocks};
 use crate::random::Random;
 use crate::workload::{IoOp, NextIo};
 use std::time::Duration;
@@ -16,8 +16,14 @@ pub struct RateLimit {
     /// The distances of a Poisson process; `None` for equal ones.
     poisson: Option<Random>,
     think_ns: u64,
-    think_blocks: u32,
-    until_think: u32,
+    /// I/Os between two think times; `u64::MAX` is no limit.
+    think_blocks: u64,
+    /// Those that have completed are counted, or those that were issued.
+    think_type: ThinkBlocks,
+    counted: u64,
+    /// The count at which the last think time was due, and that of one which is due now.
+    last_think: u64,
+    due_think: Option<u64>,
     /// Nothing is issued before this time.
     thinking_until_ns: u64,
     /// The first part of a think time takes a processor, up to this time.
@@ -41,10 +47,10 @@ impl RateLimit {
         let thinks = options.think_time > Duration::ZERO;
         let io_time_ns = if thinks { nanoseconds(options.think_io_time) } else { 0 };
         let think_blocks = match options.think_blocks {
-            Some(blocks) if thinks => blocks,
+            Some(blocks) if thinks => blocks.into(),
             // As with fio: a time alone is no number of blocks.
             None if thinks && io_time_ns == 0 => 1,
-            _ => u32::MAX,
+            _ => u64::MAX,
         };
         let io_until_ns = if io_time_ns == 0 { u64::MAX } else { now_ns + io_time_ns };
         let costs = |rates: [u64; DIRECTIONS]| {
@@ -59,11 +65,15 @@ impl RateLimit {
             due_ns: [now_ns as f64; DIRECTIONS],
             // Not the sequence of the offsets.
             poisson: options.poisson.then(|| Random::new(!seed)),
-            think_ns: nanoseconds(options.think_time.max(options.think_spin)),
+            think_ns: nanoseconds(options.think_time),
             think_blocks,
-            until_think: think_blocks,
+            think_type: options.think_type,
+            counted: 0,
+            last_think: 0,
+            due_think: None,
             thinking_until_ns: 0,
-            spin_ns: nanoseconds(options.think_spin),
+            // As with fio.
+            spin_ns: nanoseconds(options.think_spin.min(options.think_time)),
             spinning_until_ns: 0,
             io_time_ns,
             io_until_ns,
@@ -79,12 +89,30 @@ impl RateLimit {
 
     /// Whether an I/O of this direction may be issued now.
     pub fn allows(&self, op: IoOp, now_ns: u64) -> bool {
-        self.until_think > 0 && now_ns < self.io_until_ns && self.wait_ns(op, now_ns) == 0
+        self.due_think.is_none() && now_ns < self.io_until_ns && self.wait_ns(op, now_ns) == 0
     }
 
     /// The time of the current think time that takes a processor, in nanoseconds.
     pub fn spin_ns(&self, now_ns: u64) -> u64 {
         self.spinning_until_ns.saturating_sub(now_ns)
+    }
+
+    /// Whether [`RateLimit::count_completion`] must be called.
+    pub fn counts_completions(&self) -> bool {
+        self.think_blocks != u64::MAX && self.think_type == ThinkBlocks::Completed
+    }
+
+    /// Counts an I/O that has completed.
+    pub fn count_completion(&mut self) {
+        self.counted += u64::from(self.think_type == ThinkBlocks::Completed);
+        self.check_think_blocks();
+    }
+
+    /// As with fio: completions that the think time waits for count toward the next one, which is due after an I/O at the earliest.
+    fn check_think_blocks(&mut self) {
+        if self.due_think.is_none() && self.counted - self.last_think >= self.think_blocks {
+            self.due_think = Some(self.counted);
+        }
     }
 
     /// Counts an I/O that is issued.
@@ -94,7 +122,8 @@ impl RateLimit {
         // A unit is below 1, so that the logarithm is finite.
         let factor = self.poisson.as_mut().map_or(1.0, |random| -(1.0 - random.unit()).ln());
         self.due_ns[direction] += bytes.max(self.io_ns[direction]) * factor;
-        self.until_think -= 1;
+        self.counted += u64::from(self.think_type == ThinkBlocks::Issued);
+        self.check_think_blocks();
     }
 
     /// Leaves out a time in which other work was done: nothing catches it up, and no think time or time between them ends in it.
@@ -107,8 +136,8 @@ impl RateLimit {
 
     /// Nothing is in flight: begins the think time if it is due.
     pub fn on_idle(&mut self, now_ns: u64) {
-        if self.until_think == 0 || now_ns >= self.io_until_ns {
-            self.until_think = self.think_blocks;
+        if self.due_think.is_some() || now_ns >= self.io_until_ns {
+            self.last_think = self.due_think.take().unwrap_or(self.counted);
             self.thinking_until_ns = now_ns + self.think_ns;
             self.spinning_until_ns = now_ns + self.spin_ns;
             if self.io_time_ns > 0 {
@@ -133,6 +162,7 @@ mod tests {
             rate_limit.on_idle(now);
             while rate_limit.allows(IoOp::Read, now) {
                 rate_limit.count(&READ);
+                rate_limit.count_completion();
                 rate_limit.on_idle(now);
                 count += 1;
             }
@@ -155,6 +185,7 @@ mod tests {
             rate_iops: [1000, 0, 0],
             think_time: Duration::from_millis(3),
             think_blocks: Some(2),
+            think_type: ThinkBlocks::Issued,
             ..Options::default()
         };
         let mut rate_limit = RateLimit::from_options(&options, 1, 0).unwrap();
@@ -231,9 +262,45 @@ mod tests {
         assert_eq!(in_one_second(&options), 40);
     }
 
+    /// The numbers of I/Os between the think times of a job at depth 8, of which each reap takes one, as fio's does.
+    fn bursts(think_type: ThinkBlocks, blocks: u32) -> Vec<u32> {
+        let think_time = Duration::from_nanos(100);
+        let think_blocks = Some(blocks);
+        let options = Options { think_time, think_blocks, think_type, ..Options::default() };
+        let mut rate_limit = RateLimit::from_options(&options, 1, 0).unwrap();
+        let (mut bursts, mut now) = (Vec::new(), 0);
+        while bursts.len() < 5 {
+            let (mut issued, mut in_flight) = (0, 0);
+            while rate_limit.allows(IoOp::Read, now) {
+                rate_limit.count(&READ);
+                issued += 1;
+                in_flight += 1;
+                if in_flight == 8 {
+                    rate_limit.count_completion();
+                    in_flight -= 1;
+                }
+            }
+            (0..in_flight).for_each(|_| rate_limit.count_completion());
+            bursts.push(issued);
+            rate_limit.on_idle(now);
+            now += 100;
+        }
+        bursts
+    }
+
+    #[test]
+    fn think_times_come_between_fio_s_numbers_of_ios() {
+        // Those of fio 3.33 with libaio, for 40 I/Os.
+        assert_eq!(bursts(ThinkBlocks::Completed, 1), [8, 1, 1, 1, 1]);
+        assert_eq!(bursts(ThinkBlocks::Completed, 4), [11, 1, 10, 1, 10]);
+        assert_eq!(bursts(ThinkBlocks::Issued, 1), [1; 5]);
+        assert_eq!(bursts(ThinkBlocks::Issued, 4), [4; 5]);
+    }
+
     #[test]
     fn think_time_begins_when_nothing_is_in_flight() {
-        let options = Options { think_time: Duration::from_nanos(100), ..Options::default() };
+        let think_time = Duration::from_nanos(100);
+        let options = Options { think_time, think_type: ThinkBlocks::Issued, ..Options::default() };
         let mut rate_limit = RateLimit::from_options(&options, 1, 0).unwrap();
         rate_limit.count(&READ);
         assert!(!rate_limit.allows(IoOp::Read, 500), "one is in flight");
@@ -274,8 +341,16 @@ mod tests {
         let mut rate_limit = RateLimit::from_options(&options, 1, 0).unwrap();
         assert_eq!(rate_limit.spin_ns(0), 0);
         rate_limit.count(&READ);
+        rate_limit.count_completion();
         rate_limit.on_idle(500);
         assert_eq!([500, 510, 530, 599].map(|now| rate_limit.spin_ns(now)), [30, 20, 0, 0]);
         assert_eq!(rate_limit.wait_ns(IoOp::Read, 530), 70);
+        // It is no longer than the whole.
+        let options = Options { think_spin: Duration::from_secs(1), ..options };
+        let mut rate_limit = RateLimit::from_options(&options, 1, 0).unwrap();
+        rate_limit.count(&READ);
+        rate_limit.count_completion();
+        rate_limit.on_idle(500);
+        assert_eq!((rate_limit.spin_ns(500), rate_limit.wait_ns(IoOp::Read, 500)), (100, 100));
     }
 }

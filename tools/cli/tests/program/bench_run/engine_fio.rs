@@ -188,6 +188,7 @@ fn fio_takes_values_of_keys_as_showcmd_prints_them() {
         "thinktime_spin=5",
         "thinktime_iotime=1s",
         "thinktime_blocks_type=issue",
+        "thinktime_blocks_type=complete",
         "rate_process=poisson",
         "max_latency=10ms",
         "verify_backlog=16",

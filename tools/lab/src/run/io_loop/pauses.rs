@@ -20,7 +20,7 @@ impl<E: Engine, const TIMED: bool> IoLoop<'_, E, TIMED> {
         }
     }
 
-    fn is_trimmed_for_write(&self, op: IoOp) -> bool {
+    pub(super) fn is_trimmed_for_write(&self, op: IoOp) -> bool {
         op == IoOp::Trim && self.options.pattern.writes_trimmed()
     }
 
