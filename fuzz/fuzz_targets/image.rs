@@ -103,7 +103,7 @@ pub fn inspect(sim: &Sim) {
         Ok(volume) => volume,
         Err(error) => return assert_one_line(&error.to_string()),
     };
-    volume.flaws().iter().for_each(|line| assert_one_line(line));
+    volume.warnings().iter().for_each(|line| assert_one_line(line));
     let mut pending = vec![PathBuf::from("/")];
     // Bounded, since a damaged directory may contain itself.
     for _ in 0..100 {

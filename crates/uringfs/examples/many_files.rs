@@ -61,7 +61,7 @@ fn open(target: &str) -> Result<()> {
         status.lines().filter(|line| line.starts_with("VmRSS") || line.starts_with("VmHWM"));
     memory.for_each(|line| println!("{line}"));
     println!("{found} names");
-    volume.flaws().iter().for_each(|flaw| println!("{flaw}"));
+    volume.warnings().iter().for_each(|flaw| println!("{flaw}"));
     Ok(())
 }
 

@@ -4,8 +4,9 @@
 //! what it has overwritten from the cache. This holds as long as the file is open.
 //!
 //! A folio has zeros beyond the end of the file, and one that is being filled may have stale bytes there. When a direct
-//! write or a change of the size extends the file, a reader must not find the new size and such a folio. So readers take the size from [`FileCache::settled_size`], which waits while [`FileCache::grow`]
-//! publishes the size and removes the folios.
+//! write or a change of the size extends the file, a reader must not find the new size and such a folio. So readers take
+//! the size from [`FileCache::settled_size`], which waits while [`FileCache::grow`] publishes the size and removes the
+//! folios.
 
 use std::ops::Range;
 use std::time::{Duration, Instant};

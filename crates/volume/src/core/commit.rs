@@ -454,7 +454,7 @@ mod tests {
         drop(pin);
         assert!(volume.shared.retire_if_unlinked(&held));
         volume.sync().unwrap();
-        assert_eq!(volume.flaws(), [""; 0]);
+        assert_eq!(volume.warnings(), [""; 0]);
         drop((held, volume));
         let checked = Volume::check(&device, CheckOptions::default(), &mut |_, _| {}).unwrap();
         assert_eq!(checked.findings.iter().map(ToString::to_string).collect::<Vec<_>>(), [""; 0]);
@@ -492,7 +492,7 @@ mod tests {
         assert!(waiting <= COMMIT_THRESHOLD_RECORDS + 2 * CHUNK_RECORDS as u64, "{waiting}");
         drop(volume);
         let volume = open();
-        assert_eq!((blocks_of(&volume), volume.flaws()), (before, Vec::new()));
+        assert_eq!((blocks_of(&volume), volume.warnings()), (before, Vec::new()));
     }
 
     #[test]

@@ -122,8 +122,8 @@ mod tests {
         };
         assert_eq!(write(&files[1]), Err(Errno::IO));
         assert_eq!(write(&files[0]), Ok(()));
-        let flaws = volume.flaws();
-        assert!(flaws.iter().any(|flaw| flaw.contains("are lost")), "{flaws:?}");
+        let warnings = volume.warnings();
+        assert!(warnings.iter().any(|flaw| flaw.contains("are lost")), "{warnings:?}");
         assert!(volume.sync().is_err() && !volume.is_read_only());
         volume.sync().unwrap();
     }
@@ -167,8 +167,8 @@ mod tests {
         assert!(matches!(collected, Collected::MissingRegions));
         volume.create_dir("/d").unwrap();
         volume.sync().unwrap();
-        let flaws = volume.flaws();
-        assert!(flaws.iter().any(|flaw| flaw.contains("cannot be freed")), "{flaws:?}");
+        let warnings = volume.warnings();
+        assert!(warnings.iter().any(|flaw| flaw.contains("cannot be freed")), "{warnings:?}");
         assert!(!volume.is_read_only());
     }
 

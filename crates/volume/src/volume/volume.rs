@@ -194,7 +194,7 @@ impl Volume {
 
     /// Damage that was found so far, one line each; the last line is the reason if the volume has stopped. Lines about
     /// damage that opening or reading the catalog found end with what to do, or with what was done.
-    pub fn flaws(&self) -> Vec<String> {
+    pub fn warnings(&self) -> Vec<String> {
         let failure = self.shared.catalog.failure().map(|error| error.to_string());
         let mut warnings = self.shared.state.lock().warnings.lines().to_vec();
         warnings.extend(self.shared.catalog.warnings().into_iter().map(with_repair_advice));
@@ -239,7 +239,7 @@ impl Volume {
     }
 
     /// The last errors since the volume was opened, including requests that failed during opening: at most 64.
-    /// Damage that opening found is in [`Self::flaws`].
+    /// Damage that opening found is in [`Self::warnings`].
     pub fn recent_errors(&self) -> Vec<ErrorEvent> {
         self.shared.publisher.recent(&*self.shared)
     }

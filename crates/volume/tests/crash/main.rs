@@ -231,7 +231,7 @@ fn no_block_has_two_owners_while_the_catalog_grows() {
         assert_eq!(full, Some(Errno::NOSPC), "{place}");
         drop((file, volume));
         let volume = Volume::open_on(device).unwrap();
-        assert_eq!(volume.flaws(), Vec::<String>::new(), "{place}");
+        assert_eq!(volume.warnings(), Vec::<String>::new(), "{place}");
         let entries = volume.read_dir("/").unwrap();
         let mut there: Vec<_> = entries.map(|entry| entry.unwrap().file_name()).collect();
         assert_eq!(there.pop().unwrap(), "all");

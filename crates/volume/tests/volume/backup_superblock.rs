@@ -276,7 +276,7 @@ fn a_power_cut_while_growing_leaves_usable_superblocks() {
             let is_older = |line: &String| line.ends_with("older than the newest");
             assert!(lines.len() <= 2 && lines.iter().all(is_older), "{place}: {lines:?}");
             let volume = found.open().unwrap();
-            assert_eq!(volume.flaws(), Vec::<String>::new(), "{place}");
+            assert_eq!(volume.warnings(), Vec::<String>::new(), "{place}");
             sizes.insert(volume.statistics().blocks * BLOCK);
             drop(volume);
             found.assert_sound(&place);
@@ -314,7 +314,7 @@ fn a_failed_write_while_growing_loses_nothing() {
                 drop(volume);
                 let place = format!("{old} to {new}, {op:?} {nth}");
                 let volume = test_volume.open().unwrap();
-                assert_eq!(volume.flaws(), Vec::<String>::new(), "{place}");
+                assert_eq!(volume.warnings(), Vec::<String>::new(), "{place}");
                 volume.resize(new).unwrap();
                 assert!(volume.symlink_metadata("/0/7").is_ok());
                 drop(volume);
@@ -428,7 +428,7 @@ fn a_slot_of_another_volume_is_replaced() {
         let volume = test_volume.open().unwrap();
         assert_eq!(volume.uuid(), uuid);
         let line = "superblock in block 0: of another volume; written again from a good one";
-        assert_eq!(volume.flaws(), [line]);
+        assert_eq!(volume.warnings(), [line]);
         drop(volume);
         test_volume.assert_sound("one slot");
         test_volume.assert_has_files(200, "one slot");

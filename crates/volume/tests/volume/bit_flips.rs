@@ -398,7 +398,7 @@ fn a_lost_metadata_sector_loses_only_its_content() {
                 Ok(volume) => {
                     // Closing moved the log's records into the catalog's pages, so the check finds
                     // nothing.
-                    let is_told = volume.flaws().iter().any(|line| line.contains(&block));
+                    let is_told = volume.warnings().iter().any(|line| line.contains(&block));
                     assert!(!log.has(sector) || is_told == log.reports(sector), "{place}");
                     for (path, node) in readable(&volume, &reactor, damaged) {
                         assert_eq!(Some(&node), right.get(&path), "{place}: {path:?}");

@@ -49,7 +49,7 @@ fn a_huge_commit_gets_the_catalog_pages_it_needs() {
     drop(volume);
     let volume = Volume::open_on(device).unwrap();
     assert_eq!(count(&volume, "/d7"), 10_000);
-    assert_eq!(volume.flaws(), Vec::<String>::new());
+    assert_eq!(volume.warnings(), Vec::<String>::new());
 }
 
 /// Fills the volume with bytes, so that the catalog cannot grow.
@@ -105,7 +105,7 @@ fn a_full_catalog_refuses_names_and_allows_removals() {
     let volume = Volume::open_on(device).unwrap();
     assert_eq!(count(&volume, "/"), made + 1);
     assert_eq!(volume.symlink_metadata("/bytes").unwrap().inode().kind, FileType::File);
-    assert_eq!(volume.flaws(), Vec::<String>::new());
+    assert_eq!(volume.warnings(), Vec::<String>::new());
 }
 
 #[test]
@@ -177,7 +177,7 @@ fn created_names_can_be_committed_with_few_usable_free_blocks() {
     let volume = Volume::open_on(device).unwrap();
     assert_eq!(count(&volume, "/"), made / 2);
     assert!(volume.statistics().free_blocks > free);
-    assert_eq!(volume.flaws(), Vec::<String>::new());
+    assert_eq!(volume.warnings(), Vec::<String>::new());
 }
 
 struct ChannelWaker(Sender<()>);

@@ -67,7 +67,7 @@ fn removed_blocks_are_discarded_after_the_last_read() {
     reactor.block_on(kept.punch_hole(0, 16 * BLOCK as u64)).unwrap();
     volume.sync().unwrap();
     assert_eq!(blocks_of(&sim, 2), 48);
-    assert_eq!(volume.flaws(), Vec::<String>::new());
+    assert_eq!(volume.warnings(), Vec::<String>::new());
 }
 
 #[test]
@@ -93,6 +93,6 @@ fn a_failed_discard_is_reported_once_and_frees_the_blocks() {
         volume.sync().unwrap();
         assert_eq!(volume.statistics().free_blocks, free);
     }
-    let flaws = volume.flaws();
-    assert!(matches!(&flaws[..], [one] if one.contains("no longer discarded")), "{flaws:?}");
+    let warnings = volume.warnings();
+    assert!(matches!(&warnings[..], [one] if one.contains("no longer discarded")), "{warnings:?}");
 }

@@ -178,7 +178,7 @@ fn a_file_without_a_name_lives_as_long_as_a_reference() {
         drop(again);
         assert_eq!(free().await, before);
         assert_eq!(errno(volume.inode(number).await), Errno::NOENT);
-        assert!(volume.flaws().is_empty());
+        assert!(volume.warnings().is_empty());
         drop(sim);
     });
 }

@@ -121,7 +121,7 @@ fn no_check_of_a_volume_in_use_reports_anything() {
     });
     println!("{checks} checks");
     assert!(check(&volume, true).unwrap().is_sound());
-    assert_eq!(volume.flaws(), [""; 0]);
+    assert_eq!(volume.warnings(), [""; 0]);
     volume.close().unwrap();
     let report = Volume::check(&device, CheckOptions::new(), &mut |_, _| {}).unwrap();
     assert!(report.is_sound(), "seed {seed}: {:?}", lines(&report));

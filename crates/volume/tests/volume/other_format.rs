@@ -111,9 +111,9 @@ fn a_volume_under_another_format_is_read_with_a_warning_if_a_slot_is_left() {
     for other in [SWAP, GPT, RAID] {
         let volume = Image::with(&other).open(Access::Read).unwrap();
         assert_eq!(volume.read("/file").unwrap(), b"content");
-        let flaws = volume.flaws();
+        let warnings = volume.warnings();
         let begin = format!("holds {}, which was made over the volume: ", other.name);
-        assert!(flaws.len() == 1 && flaws[0].starts_with(&begin), "{flaws:?}");
+        assert!(warnings.len() == 1 && warnings[0].starts_with(&begin), "{warnings:?}");
     }
     assert_refused(Image::with(&EXT4).open(Access::Read), &EXT4);
 }
@@ -134,7 +134,7 @@ fn a_forced_repair_restores_the_volume() {
         let forced = CheckOptions::new().repair(true).overwrite_other_format(true);
         assert!(image.check(forced).unwrap().is_repaired());
         let volume = image.open(Access::ReadWrite).unwrap();
-        assert_eq!(volume.flaws(), Vec::<String>::new(), "{}", other.name);
+        assert_eq!(volume.warnings(), Vec::<String>::new(), "{}", other.name);
         assert_eq!(volume.read("/file").unwrap(), b"content");
         volume.close().unwrap();
         assert!(image.check(CheckOptions::new()).unwrap().is_sound(), "{}", other.name);
@@ -170,7 +170,7 @@ fn damaged(slot: usize, (at, signature): (usize, &[u8])) -> Image {
 
 #[test]
 fn a_signature_counts_only_if_it_may_be_newer_than_the_superblocks() {
-    let opens = |image: &Image| image.open(Access::ReadWrite).map(|volume| volume.flaws());
+    let opens = |image: &Image| image.open(Access::ReadWrite).map(|volume| volume.warnings());
     // With good superblocks it is from before the volume.
     let image = Image::new();
     let mut bytes = image.bytes();

@@ -159,7 +159,7 @@ fn a_power_cut_leaves_the_old_or_the_new_size() {
         let is_older = |line: &String| line.ends_with("older than the newest");
         assert!(lines.len() <= 2 && lines.iter().all(is_older), "{place}: {lines:?}");
         let volume = Volume::open_on(device.clone()).unwrap();
-        assert_eq!(volume.flaws(), Vec::<String>::new(), "{place}");
+        assert_eq!(volume.warnings(), Vec::<String>::new(), "{place}");
         match volume.statistics().blocks * BLOCK {
             OLD => small += 1,
             NEW => large += 1,

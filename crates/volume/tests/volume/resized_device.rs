@@ -70,7 +70,7 @@ fn a_volume_that_is_open_grows_after_its_image() {
     volume.close().unwrap();
     let volume = Volume::open(&path).unwrap();
     assert_eq!(volume.statistics().blocks, 64 * MIB / BLOCK);
-    assert_eq!(volume.flaws(), Vec::<String>::new());
+    assert_eq!(volume.warnings(), Vec::<String>::new());
     assert_eq!(volume.read("/small").unwrap(), [1; 1000]);
     assert_eq!(volume.read("/large").unwrap(), vec![2; 20 << 20]);
 }
@@ -108,7 +108,7 @@ fn a_volume_is_read_only_once_its_image_was_seen_to_shrink() {
     assert!(path_and_sizes.iter().all(|part| line.contains(part)), "{line}");
     assert!(refused.to_string().contains(&line), "{refused}");
     assert!(volume.recent_errors().contains(&ErrorEvent::DeviceShrunk(line.clone())));
-    assert_eq!(volume.flaws(), [line]);
+    assert_eq!(volume.warnings(), [line]);
     drop(file);
     assert!(volume.close().is_err());
     assert_eq!(path.metadata().unwrap().len(), 16 * MIB);

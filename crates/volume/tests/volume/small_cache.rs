@@ -26,7 +26,7 @@ fn a_commit_of_more_files_than_the_cache_has_room_for_ends() {
         reactor.block_on(file.set_len(7)).unwrap();
     }
     volume.sync().unwrap();
-    assert_eq!(volume.flaws(), [""; 0]);
+    assert_eq!(volume.warnings(), [""; 0]);
     volume.close().unwrap();
     let volume = Volume::open_on(device).unwrap();
     for number in 0..FILES {

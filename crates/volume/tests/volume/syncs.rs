@@ -375,7 +375,7 @@ fn opening_a_file_while_it_is_replaced_gives_one_of_the_two() {
         }
     });
     volume.sync().unwrap();
-    assert_eq!(volume.flaws(), Vec::<String>::new());
+    assert_eq!(volume.warnings(), Vec::<String>::new());
 }
 
 /// Nothing has the file open through the cache that could be notified, or keeps it there.

@@ -62,7 +62,7 @@ fn assert_sound(device: &Device, place: &str) {
 /// The volume opens for writing and has its content.
 fn assert_whole(device: &Device, image: &str, place: &str) {
     let volume = Volume::open_on(device.clone()).unwrap_or_else(|e| panic!("{place}: {e}"));
-    assert_eq!(volume.flaws(), Vec::<String>::new(), "{place}");
+    assert_eq!(volume.warnings(), Vec::<String>::new(), "{place}");
     assert_contents(&volume, image, place);
     let time = Time::new(1 << 40, 999_999_999).unwrap();
     volume.set_attributes("/one", Follow::No, |inode| inode.modified = time).unwrap();

@@ -71,7 +71,7 @@ impl Served {
             "label": volume.label(),
             "uuid": volume.uuid(),
             "space": self.space(),
-            "flaws": volume.flaws(),
+            "warnings": volume.warnings(),
             "errors": errors.iter().map(ToString::to_string).collect::<Vec<_>>(),
             "mount": self.mount.as_ref().map(|mount| json!({
                 "directory": lossy(mount.directory.as_os_str()),

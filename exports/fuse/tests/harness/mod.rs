@@ -73,7 +73,7 @@ impl Mounted {
         self.end();
         let folder = self.folder.take().unwrap();
         let volume = Volume::open(folder.path().join("image")).unwrap();
-        assert!(volume.flaws().is_empty());
+        assert!(volume.warnings().is_empty());
         (folder, volume)
     }
 }

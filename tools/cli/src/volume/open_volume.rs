@@ -53,7 +53,7 @@ pub(super) fn require_server(target: &OsStr, request: Request) -> Result<Value, 
 
 fn open_for(target: &OsStr, path: &[u8], access: Access) -> Result<Volume, Error> {
     let volume = open_quietly_for(target, path, access)?;
-    for flaw in volume.flaws() {
+    for flaw in volume.warnings() {
         let target = for_message(target);
         crate::output::print_warning(&format!("{target}: {flaw}"));
     }

@@ -16,7 +16,7 @@ pub struct VolumeInfo {
     label: String,
     uuid: String,
     space: SpaceUsage,
-    flaws: Vec<String>,
+    warnings: Vec<String>,
     errors: Vec<String>,
     mount: Option<Mount>,
 }
@@ -45,7 +45,7 @@ impl VolumeInfo {
             label: volume.label().to_owned(),
             uuid: format::uuid(volume.uuid()),
             space: SpaceUsage::new(&volume),
-            flaws: volume.flaws(),
+            warnings: volume.warnings(),
             errors: volume.recent_errors().iter().map(ToString::to_string).collect(),
             mount: None,
         };
@@ -62,7 +62,7 @@ impl VolumeInfo {
             label: text(&reply["label"]),
             uuid: format::uuid(serde_json::from_value(reply["uuid"].clone()).unwrap_or_default()),
             space: SpaceUsage::from_reply(&reply["space"]),
-            flaws: texts(&reply["flaws"]),
+            warnings: texts(&reply["warnings"]),
             errors: texts(&reply["errors"]),
             mount: mount.is_object().then(|| Mount {
                 directory: text(&mount["directory"]),
@@ -90,7 +90,7 @@ impl VolumeInfo {
             lines.push(("mount options", mount.options.clone(), String::new()));
             lines.push(("served by", server, String::new()));
         }
-        lines.extend(self.flaws.iter().map(|flaw| ("error", flaw.clone(), String::new())));
+        lines.extend(self.warnings.iter().map(|flaw| ("error", flaw.clone(), String::new())));
         lines.extend(self.errors.iter().map(|error| ("error", error.clone(), String::new())));
         lines
     }
@@ -101,7 +101,7 @@ impl VolumeInfo {
             "uuid": self.uuid,
             "size": self.space.size,
             "free": self.space.free,
-            "flaws": self.flaws,
+            "warnings": self.warnings,
             "errors": self.errors,
             "mount": self.mount.as_ref().map(|mount| json!({
                 "directory": mount.directory,

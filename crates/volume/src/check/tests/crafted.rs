@@ -271,7 +271,7 @@ fn a_new_file_gets_an_unused_number_whatever_the_catalog_says() {
         let highest = fixture.number("/a/pipe");
         fixture.plant(|_, batch| batch.put(Key::State(NEXT_INODE_KEY), &u64::to_be_bytes(next)));
         let volume = fixture.open();
-        assert!(!volume.flaws().is_empty());
+        assert!(!volume.warnings().is_empty());
         volume.create_dir_with_mode("/new", 0o700).unwrap();
         assert!(volume.symlink_metadata("/new").unwrap().ino() > highest);
         assert!(fixture.is_whole(&volume, "/d/five", "/d/five"));

@@ -185,7 +185,7 @@ fn a_read_only_volume_shows_its_log_and_keeps_it() {
     std::fs::write(&path, &bytes).unwrap();
     let device = Device::open(&path, uringfs_device::Access::Read).unwrap();
     let volume = Volume::open_on(device).unwrap();
-    assert_eq!(volume.flaws(), Vec::<String>::new());
+    assert_eq!(volume.warnings(), Vec::<String>::new());
     assert!((0..5).all(|n| volume.symlink_metadata(format!("/logged {n}")).is_ok()));
     drop(volume);
     assert!(std::fs::read(&path).unwrap() == bytes);

@@ -121,7 +121,7 @@ fn a_page_that_cannot_be_read_is_an_error_and_no_finding() {
         fixture.sim.clear_faults();
     }
     assert!(check_online(&volume, CHECK).unwrap().is_sound());
-    assert_eq!(volume.flaws(), [""; 0]);
+    assert_eq!(volume.warnings(), [""; 0]);
 }
 
 #[test]

@@ -34,7 +34,7 @@ fn an_older_superblock_slot_is_rewritten_by_check_and_open() {
         let line = format!("superblock in block {slot}: older than the newest");
         fixture.assert_repairs(&line);
         put_back();
-        assert_eq!(fixture.open().flaws(), Vec::<String>::new());
+        assert_eq!(fixture.open().warnings(), Vec::<String>::new());
         fixture.assert_sound();
     }
 }

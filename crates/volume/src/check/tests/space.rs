@@ -95,7 +95,7 @@ fn damaged_region_records_are_rebuilt_and_the_volume_works_before() {
         });
         if index == 0 {
             let volume = fixture.open();
-            assert!(volume.flaws()[0].contains("region 0"), "{:?}", volume.flaws());
+            assert!(volume.warnings()[0].contains("region 0"), "{:?}", volume.warnings());
             assert!(fixture.is_whole(&volume, "/one", "/one"));
         }
         fixture.assert_repairs("the record of free blocks in region 0");
