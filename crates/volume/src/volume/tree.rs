@@ -159,3 +159,76 @@ impl OpenDirectory {
         Ok(transaction.find(self.parent, &self.name)? == Some(self.number))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::sync::mpsc::channel;
+    use std::task::{Context, Poll, Waker};
+
+    use uringfs_device::Device;
+    use uringfs_device::backend::memory::Memory;
+
+    use super::*;
+    use crate::volume::options::FormatOptions;
+
+    /// Runs a future. `meanwhile` runs each time that it waits for the catalog.
+    fn overtaken<T>(
+        volume: &Volume,
+        future: impl Future<Output = T>,
+        mut meanwhile: impl FnMut(),
+    ) -> T {
+        let thread = &volume.shared.catalog_thread;
+        let mut future = pin!(future);
+        loop {
+            // The thread that reads the catalog has another job, so that no read is done when the future looks.
+            let (release, is_released) = channel::<()>();
+            drop(thread.run(move || Ok(is_released.recv())).unwrap());
+            let polled = future.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+            drop(release);
+            if let Poll::Ready(outcome) = polled {
+                return outcome;
+            }
+            // One job follows the other: now the future's is done.
+            let (done, is_done) = channel();
+            drop(thread.run(move || Ok(done.send(()))).unwrap());
+            is_done.recv().unwrap();
+            meanwhile();
+        }
+    }
+
+    /// Removes `/a` with these files in it. Once `gone` is removed, `from` moves to `/kept`.
+    fn remove_while_moving(files: &[&str], gone: &str, from: &str) -> Volume {
+        let device = Device::new(Memory::new(64 << 20).unwrap()).unwrap();
+        Volume::format(&device, &FormatOptions::default()).unwrap();
+        let volume = Volume::open_on(device).unwrap();
+        for file in files {
+            volume.create_dir_all(Path::new(file).parent().unwrap()).unwrap();
+            volume.write(file, "text").unwrap();
+        }
+        let mut is_moved = false;
+        // Each listing reads the catalog.
+        overtaken(&volume, volume.as_async().remove_dir_all("/a"), || {
+            if !is_moved && !volume.exists(gone).unwrap() {
+                volume.rename(from, "/kept").unwrap();
+                is_moved = true;
+            }
+        })
+        .unwrap();
+        assert!(is_moved && !volume.exists("/a").unwrap());
+        volume
+    }
+
+    #[test]
+    fn a_directory_that_moves_out_of_a_tree_is_not_removed_with_it() {
+        let volume = remove_while_moving(&["/a/1/f", "/a/2/f"], "/a/1/f", "/a/2");
+        assert_eq!(volume.read("/kept/f").unwrap(), b"text");
+    }
+
+    #[test]
+    fn a_directory_that_moves_while_it_is_emptied_keeps_the_rest() {
+        let files = ["/a/1/d/f", "/a/1/e", "/a/2/f"];
+        let volume = remove_while_moving(&files, "/a/1/d/f", "/a/1");
+        assert_eq!(volume.read("/kept/e").unwrap(), b"text");
+    }
+}

@@ -1,7 +1,6 @@
 //! Name operations in tasks: however slow the device is, their thread never blocks, and operations
 //! on cached records complete.
 
-use std::path::Path;
 use std::pin::{Pin, pin};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Condvar, Mutex};
@@ -259,43 +258,6 @@ fn opening_with_create_recreates_a_concurrently_removed_name() {
         let found = reactor.block_on(volume.symlink_metadata(&path));
         assert_eq!(found.unwrap().len(), 100, "{when}");
     }
-}
-
-/// Removes `/a`, with everything in it. When `gone` is removed, `from` moves to `to`.
-fn remove_while_moving(files: &[&str], gone: &str, (from, to): (&str, &str)) -> Volume {
-    let device = Device::new(Memory::new(64 << 20).unwrap()).unwrap();
-    Volume::format(&device, &FormatOptions::default()).unwrap();
-    let made = Volume::open_on(device.clone()).unwrap();
-    for file in files {
-        made.create_dir_all(Path::new(file).parent().unwrap()).unwrap();
-        made.write(file, "text").unwrap();
-    }
-    made.close().unwrap();
-    // Each listing reads the catalog.
-    let volume = Volume::open_on(device).unwrap();
-    let mut is_moved = false;
-    let move_once = |_| {
-        if !is_moved && !volume.exists(gone).unwrap() {
-            volume.rename(from, to).unwrap();
-            is_moved = true;
-        }
-    };
-    overtaken(volume.as_async().remove_dir_all("/a"), move_once).unwrap();
-    assert!(is_moved && !volume.exists("/a").unwrap());
-    volume
-}
-
-#[test]
-fn a_directory_that_moves_out_of_a_tree_is_not_removed_with_it() {
-    let volume = remove_while_moving(&["/a/1/f", "/a/2/f"], "/a/1/f", ("/a/2", "/kept"));
-    assert_eq!(volume.read("/kept/f").unwrap(), b"text");
-}
-
-#[test]
-fn a_directory_that_moves_while_it_is_emptied_keeps_the_rest() {
-    let files = ["/a/1/d/f", "/a/1/e", "/a/2/f"];
-    let volume = remove_while_moving(&files, "/a/1/d/f", ("/a/1", "/kept"));
-    assert_eq!(volume.read("/kept/e").unwrap(), b"text");
 }
 
 #[test]
