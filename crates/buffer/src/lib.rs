@@ -56,7 +56,7 @@ pub use buffer::{ALIGNMENT, Buffer, MAX_LENGTH};
 pub use io_buf::{IoBuf, IoBufMut, OpMemory, TooLong};
 pub use pool::{Acquire, BufferPool, VisitUnreaped, set_visit_unreaped};
 pub use raw::{ForeignBuffers, ForeignMemory, RawPool};
-pub use region::{Backing, Region, RegionId};
+pub use region::{Region, RegionId};
 pub use shared::{Registration, SharedMemory};
 pub use slab::{
     ExclusiveFrames, FrameState, SharedFrame, Slab, Snapshot, Snapshots, Zeroable,

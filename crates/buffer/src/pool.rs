@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use crate::buffer::{ALIGNMENT, Buffer, MAX_LENGTH};
-use crate::region::{Backing, Region};
+use crate::region::Region;
 use crate::slots::{Slots, Ticket};
 use uringfs_sync::park_on;
 
@@ -102,11 +102,6 @@ impl BufferPool {
     #[inline]
     pub fn buffer_length(&self) -> usize {
         self.slots().length()
-    }
-
-    /// The kind of pages of the pool's memory.
-    pub fn backing(&self) -> Backing {
-        self.region.backing()
     }
 
     #[inline]

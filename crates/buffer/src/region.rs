@@ -22,16 +22,6 @@ const INDEX_BITS: u32 = 8;
 const SHARED_BIT: u32 = 1 << 31;
 const HUGE_PAGE: usize = 2 << 20;
 
-/// The kind of memory of a region.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Backing {
-    /// Mapped pages, advised `MADV_HUGEPAGE`: the kernel may merge them into huge ones.
-    Transparent,
-    /// The allocator's memory.
-    Heap,
-}
-
 /// Identifies a region to rings: a small index into the ring's table of registered
 /// buffers, and a generation, which distinguishes the users of a reused index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -224,14 +214,6 @@ impl Region {
     /// A weak reference, to check whether the region still exists.
     pub fn downgrade(&self) -> Weak<Region> {
         self.weak.clone()
-    }
-
-    /// The kind of its pages. Those of a value are taken to be the allocator's.
-    pub fn backing(&self) -> Backing {
-        match self.owner {
-            Owner::Mapping => Backing::Transparent,
-            Owner::Allocator { .. } | Owner::Value(_) => Backing::Heap,
-        }
     }
 
     /// The id of this region in rings.

@@ -168,7 +168,7 @@ pub mod cache {
 
 /// Memory of buffers.
 pub mod buffer {
-    pub use uringfs_buffer::{ALIGNMENT, Acquire, Backing, MAX_LENGTH, OpMemory};
+    pub use uringfs_buffer::{ALIGNMENT, Acquire, MAX_LENGTH, OpMemory};
     // For servers of guests.
     #[doc(hidden)]
     pub use uringfs_buffer::{Registration, SharedMemory};

@@ -200,11 +200,13 @@ mod tests {
         let server = thread::spawn(move || {
             let (mut server, _) = good.accept().unwrap();
             server.write_all(&handshake(1)).unwrap();
+            // Open until the client has its answer.
+            server
         });
         let addresses = vec![first, second.clone()];
         let timeout = Duration::from_secs(4);
         let (peer, _) = open_one_of(addresses, "disk", timeout, Access::ReadWrite).unwrap();
         assert_eq!(*peer.address(), second, "later connections begin with it");
-        server.join().unwrap();
+        drop(server.join().unwrap());
     }
 }

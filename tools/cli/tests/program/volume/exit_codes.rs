@@ -54,7 +54,7 @@ fn causes_have_exit_codes() {
             assert_eq!(output.status.code(), Some(code), "{arguments:?}: {output:?}");
         }
     }
-    let device = Device::open(&folder.join("v"), Access::ReadWrite).unwrap();
+    let device = Device::open(folder.join("v"), Access::ReadWrite).unwrap();
     let open = Volume::open_on(device).unwrap();
     for arguments in [&["ls", "v"][..], &["mkdir", "v:/x"], &["check", "v"], &["mkfs", "-f", "v"]] {
         let output = run(folder, arguments);

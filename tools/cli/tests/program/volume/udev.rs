@@ -19,7 +19,7 @@ fn udev_gets_type_uuid_label_and_version_also_of_an_open_volume() {
     );
     assert_eq!(run_ok(folder, ["info", "--udev", "v"]), expected);
     for access in [Access::Read, Access::ReadWrite] {
-        let device = Device::open(&folder.join("v"), access).unwrap();
+        let device = Device::open(folder.join("v"), access).unwrap();
         let _open = Volume::open_on(device).unwrap();
         assert_eq!(run_ok(folder, ["info", "--udev", "v"]), expected);
     }

@@ -43,7 +43,7 @@ fn a_volume_that_is_open_is_not_wiped() {
     let folder = volume();
     let folder = folder.path();
     for access in [Access::Read, Access::ReadWrite] {
-        let device = Device::open(&folder.join("v"), access).unwrap();
+        let device = Device::open(folder.join("v"), access).unwrap();
         let open = Volume::open_on(device).unwrap();
         let output = run(folder, ["wipe", "v"]);
         assert_eq!(output.status.code(), Some(6), "{output:?}");
