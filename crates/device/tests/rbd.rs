@@ -492,8 +492,7 @@ fn a_write_that_times_out_is_executed_by_a_new_client_before_it_ends() {
 
 #[test]
 fn attempts_to_renew_a_client_leave_one_entry_each_and_the_object_map_valid() {
-    let cluster = Arc::new(CephCluster::start(2));
-    cluster.command(&["ceph", "osd", "pool", "set", "rbd", "size", "1", "--yes-i-really-mean-it"]);
+    let cluster = Arc::new(CephCluster::start_with_copies(2, 1));
     let daemon_of = |object: &str| {
         let map = cluster.command(&["ceph", "osd", "map", "rbd", object, "--format", "json"]);
         let number = map.split_once("\"acting_primary\":").unwrap().1;

@@ -35,11 +35,15 @@ impl CephCluster {
 
     /// A cluster of so many storage daemons. From two on, all bytes have two copies.
     pub fn start(daemons: u32) -> CephCluster {
+        CephCluster::start_with_copies(daemons, daemons.min(2))
+    }
+
+    pub fn start_with_copies(daemons: u32, copies: u32) -> CephCluster {
         let folder = tempfile::tempdir().unwrap();
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/ceph-cluster");
         let mut script = Command::new(script)
             .arg(folder.path().join("cluster"))
-            .args(["--osds", &daemons.to_string()])
+            .args(["--osds", &daemons.to_string(), "--copies", &copies.to_string()])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
