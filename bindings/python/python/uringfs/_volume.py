@@ -89,7 +89,7 @@ class Volume(_uringfs.Volume):
         # Files that `open` has returned: their buffers may have bytes, which are written when they close.
         volume._streams = weakref.WeakSet()
         volume._is_closing = False
-        # Of now: the program may change its folder, or a link.
+        # Resolved at once: the program may change its folder, or a link, later.
         volume._real_path = real_path(path)
         _open_volumes.add(volume)
         return volume

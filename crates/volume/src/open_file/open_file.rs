@@ -202,7 +202,11 @@ impl OpenFile {
     /// As [`Self::inode_delta`], for a caller that shows the change cookie: the next change of the content has another one.
     pub(crate) fn shown_delta(&self) -> InodeDelta {
         let uncommitted = self.uncommitted.lock();
-        self.write_hints.is_cookie_read.store(true, Ordering::Relaxed);
+        let is_read = &self.write_hints.is_cookie_read;
+        // Writers look at it: calls of `stat` without writes in between leave its cache line alone.
+        if !is_read.load(Ordering::Relaxed) {
+            is_read.store(true, Ordering::Relaxed);
+        }
         uncommitted.inode_delta(&self.snapshot.load())
     }
 

@@ -1,5 +1,5 @@
 //! Registration of files and buffers with a ring, which saves work in each I/O. This stack registers unless a switch says
-//! otherwise, a bare ring and fio's only by keys of the job. So two sides may differ in it though nobody asked for that.
+//! otherwise, a bare ring and fio's only by keys of the job. So two sides may differ in it without a key that says so.
 
 use super::side::Side;
 use crate::engine::EngineKind;

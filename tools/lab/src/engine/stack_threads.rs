@@ -69,7 +69,7 @@ impl Account {
 
     fn read(&mut self) {
         let is_one = |id: i32, name: &dyn Fn() -> String| {
-            // Their names need not be read, of which there may be many.
+            // First the ids: there may be many users, whose names need not be read.
             !self.users.contains(&id) && name().starts_with(PREFIX)
         };
         let now = ThreadCost::read_threads(is_one);
