@@ -9,7 +9,7 @@ use std::io;
 use std::time::Duration;
 
 use uringfs_buffer::Buffer;
-use uringfs_device::{Errno, Op};
+use uringfs_device::{Durability, Errno, Op};
 use uringfs_reactor::{BatchCompletions, BatchTransfer, Counter, Reactor, RequestBatch};
 
 use crate::api::tokens;
@@ -178,7 +178,7 @@ impl Batch {
         let reactor = self.requests.reactor();
         let begun = match op {
             Op::Read => tokens::read(reactor, file, buffer, offset, token),
-            _ => tokens::write(reactor, file, buffer, offset, token),
+            _ => tokens::write(reactor, file, Durability::Volatile, buffer, offset, token),
         };
         begun.map_err(|refused| {
             let error = refused.error;

@@ -399,7 +399,7 @@ impl<R> FileOp<R> {
     /// Makes a direct transfer by one call of this thread, if one does it.
     fn call(&mut self) -> Option<OpResult> {
         let request = self.request.as_mut()?;
-        let (Some(call), Payload::Buffer(_)) = (request.called_op(), &request.payload) else {
+        let (Some(call), Payload::Buffer(_)) = (request.fast_op(), &request.payload) else {
             return None;
         };
         let FileRequest { file, kind, payload, offset, deadline } = self.request.take()?;

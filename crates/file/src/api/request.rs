@@ -115,22 +115,13 @@ impl FileRequest {
         poll_fn(|context| receiver.poll(context)).await
     }
 
-    /// The device request that the fast path may make of it.
-    pub(crate) fn fast_op(&self) -> Option<Op> {
+    /// The device request that the fast path, or a thread that waits, may make of it.
+    pub(crate) fn fast_op(&self) -> Option<(Op, Durability)> {
         match self.kind {
-            OpKind::Read if self.deadline.is_none() => Some(Op::Read),
-            OpKind::Write(Durability::Volatile) if self.deadline.is_none() => Some(Op::Write),
+            _ if self.deadline.is_some() => None,
+            OpKind::Read => Some((Op::Read, Durability::Volatile)),
+            OpKind::Write(durability) => Some((Op::Write, durability)),
             _ => None,
-        }
-    }
-
-    /// The device request by which a thread that waits may make it itself.
-    pub(crate) fn called_op(&self) -> Option<(Op, Durability)> {
-        match self.kind {
-            OpKind::Write(Durability::Durable) if self.deadline.is_none() => {
-                Some((Op::Write, Durability::Durable))
-            }
-            _ => self.fast_op().map(|op| (op, Durability::Volatile)),
         }
     }
 
@@ -248,7 +239,7 @@ impl Task<'_> {
 
 /// A read or an overwrite, to be located for the fast path.
 struct LocateAwaited<'a> {
-    op: Op,
+    op: (Op, Durability),
     reactor: &'a ReactorCore,
     handle: &'a FileHandle,
     offset: u64,
@@ -258,8 +249,11 @@ impl Locate for LocateAwaited<'_> {
     fn locate(self, buffer: &Buffer) -> Option<u64> {
         let LocateAwaited { op, reactor, handle, offset } = self;
         match op {
-            Op::Read => fast_path::LocateRead { reactor, handle, offset }.locate(buffer),
-            _ => fast_path::LocateWrite { handle, offset }.locate(buffer),
+            (Op::Read, _) => fast_path::LocateRead { reactor, handle, offset }.locate(buffer),
+            (_, Durability::Volatile) => fast_path::LocateWrite { handle, offset }.locate(buffer),
+            (_, Durability::Durable) => {
+                fast_path::LocateDurableWrite { handle, offset }.locate(buffer)
+            }
         }
     }
 }
@@ -279,19 +273,16 @@ struct Unpushed {
 fn push_fast_awaited(
     reactor: &ReactorCore,
     handle: &FileHandle,
-    op: Op,
+    op: (Op, Durability),
     buffer: Buffer,
     offset: u64,
     sender: ResultSender,
 ) -> Result<(), Unpushed> {
+    let is_read = op.0 == Op::Read;
     let locate = LocateAwaited { op, reactor, handle, offset };
     match reactor.push_fast_awaited(handle.index, op, buffer, sender, locate) {
         Ok(()) => {
-            reactor.count(if op == Op::Read {
-                Counter::FastPathTaken
-            } else {
-                Counter::WriteUnlocked
-            });
+            reactor.count(if is_read { Counter::FastPathTaken } else { Counter::WriteUnlocked });
             Ok(())
         }
         Err((PushError::NotEligible(buffer), sender)) => {
@@ -300,7 +291,7 @@ fn push_fast_awaited(
         Err((PushError::QueueFull(buffer), sender)) => match ensure_attached(reactor, handle) {
             Ok(true) => push_fast_awaited(reactor, handle, op, buffer, offset, sender),
             Ok(false) => {
-                if op == Op::Read {
+                if is_read {
                     reactor.count(Counter::FastPathQueueFull);
                 }
                 Err(Unpushed { sender, buffer, why: None })

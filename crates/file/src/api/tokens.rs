@@ -95,7 +95,7 @@ impl Tokens for Reactor {
         offset: u64,
         token: Token,
     ) -> Result<(), SubmitError> {
-        write(self.inner(), file, buffer, offset, token)
+        write(self.inner(), file, Durability::Volatile, buffer, offset, token)
     }
 
     #[inline(always)]
@@ -136,8 +136,8 @@ impl Tokens for Reactor {
             (OpKind::Read, Payload::Buffer(buffer), None) => {
                 self.read_at(&file, buffer, offset, token)
             }
-            (OpKind::Write(Durability::Volatile), Payload::Buffer(buffer), None) => {
-                self.write_at(&file, buffer, offset, token)
+            (OpKind::Write(durability), Payload::Buffer(buffer), None) => {
+                write(self.inner(), &file, durability, buffer, offset, token)
             }
             (kind, payload, deadline) => {
                 let request = FileRequest { file, kind, payload, offset, deadline };
@@ -183,7 +183,8 @@ pub(crate) fn read(
     let handle = &*file.handle;
     let locate = fast_path::LocateRead { reactor, handle, offset };
     let tag = Tag(token.get());
-    match reactor.push_fast(handle.index, Op::Read, buffer, tag, locate) {
+    let read = (Op::Read, Durability::Volatile);
+    match reactor.push_fast(handle.index, read, buffer, tag, locate) {
         Ok(()) => {
             reactor.count(Counter::FastPathTaken);
             Ok(())
@@ -195,24 +196,34 @@ pub(crate) fn read(
     }
 }
 
-/// [`Tokens::write_at`] on this reactor.
+/// [`Tokens::write_at`] on this reactor, or a durable write.
 #[inline(always)]
 pub(crate) fn write(
     reactor: &Rc<ReactorCore>,
     file: &File,
+    durability: Durability,
     buffer: Buffer,
     offset: u64,
     token: Token,
 ) -> Result<(), SubmitError> {
     let handle = &*file.handle;
-    let locate = fast_path::LocateWrite { handle, offset };
-    let tag = Tag(token.get());
-    match reactor.push_fast(handle.index, Op::Write, buffer, tag, locate) {
+    let (write, tag) = ((Op::Write, durability), Tag(token.get()));
+    let pushed = match durability {
+        Durability::Volatile => {
+            let locate = fast_path::LocateWrite { handle, offset };
+            reactor.push_fast(handle.index, write, buffer, tag, locate)
+        }
+        Durability::Durable => {
+            let locate = fast_path::LocateDurableWrite { handle, offset };
+            reactor.push_fast(handle.index, write, buffer, tag, locate)
+        }
+    };
+    match pushed {
         Ok(()) => {
             reactor.count(Counter::WriteUnlocked);
             Ok(())
         }
-        Err(unpushed) => match write_unpushed(reactor, file, unpushed, offset, token) {
+        Err(unpushed) => match write_unpushed(reactor, file, durability, unpushed, offset, token) {
             Ok(()) => Ok(()),
             Err(refused) => Err(refused),
         },
@@ -242,7 +253,7 @@ fn write_alone(
     offset: u64,
     tag: Tag,
 ) -> Result<(), SubmitError> {
-    write(reactor, file, buffer, offset, Token::new(tag.0))
+    write(reactor, file, Durability::Volatile, buffer, offset, Token::new(tag.0))
 }
 
 #[inline(never)]
@@ -275,17 +286,17 @@ fn read_unpushed(
 fn write_unpushed(
     reactor: &Rc<ReactorCore>,
     file: &File,
+    durability: Durability,
     unpushed: PushError,
     offset: u64,
     token: Token,
 ) -> Result<(), SubmitError> {
     match unpushed {
         PushError::NotEligible(buffer) => {
-            let kind = OpKind::Write(Durability::Volatile);
-            start_task(reactor, file, kind, buffer, offset, token)
+            start_task(reactor, file, OpKind::Write(durability), buffer, offset, token)
         }
         PushError::QueueFull(buffer) => attach_and_retry(reactor, file, buffer, |buffer| {
-            write(reactor, file, buffer, offset, token)
+            write(reactor, file, durability, buffer, offset, token)
         }),
     }
 }

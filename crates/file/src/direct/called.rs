@@ -8,7 +8,6 @@ use uringfs_reactor::quiescence;
 use crate::direct::fast_path;
 use crate::direct::write::may_be_of_a_flush;
 use crate::io::transfer::part_durability;
-use crate::map::mapping::SyncScope;
 use crate::state::file::FileHandle;
 
 /// Longest transfer by a call, in bytes. The fast path of a reactor has a lower limit: there the longer ones are split, so
@@ -30,24 +29,23 @@ pub(crate) fn transfer(
         KernelTarget::Nvme(..) | KernelTarget::InProcess => false,
     };
     let is_durable = durability == Durability::Durable;
-    // The write may lie in an extent that was allocated since the last commit.
-    let needs_reactor = || {
-        is_durable
-            && (!handle.device.geometry().durable_writes
-                || handle.map.commit(SyncScope::Data).is_some())
-    };
-    if !has_descriptor || device.is_forked() || needs_reactor() {
+    let is_possible = !is_durable || handle.device.geometry().durable_writes;
+    if !has_descriptor || device.is_forked() || !is_possible {
         return Err(buffer);
     }
     let Some(call) = quiescence(handle.index).enter_call() else { return Err(buffer) };
     // 0 if the fast path is switched off.
     let limit = |fast: u32| if fast == 0 { 0 } else { fast.max(MAX_BYTES) };
-    let address = match op {
-        Op::Read => {
+    let write_limit = || limit(handle.fast_write_limit);
+    let address = match (op, durability) {
+        (Op::Read, _) => {
             let limit = limit(handle.fast_read_limit);
             fast_path::read(handle, limit, &buffer, offset, |_| ())
         }
-        _ => fast_path::write(handle, limit(handle.fast_write_limit), &buffer, offset),
+        (_, Durability::Volatile) => fast_path::write(handle, write_limit(), &buffer, offset),
+        (_, Durability::Durable) => {
+            fast_path::write_durably(handle, write_limit(), &buffer, offset)
+        }
     };
     let Some(address) = address else { return Err(buffer) };
     let length = buffer.len();
@@ -63,7 +61,8 @@ pub(crate) fn transfer(
     {
         handle.map.note_flush_failure();
     }
-    if moved != Ok(length as u32) || needs_reactor() {
+    // A flush of others that has failed meanwhile may have lost the bytes, before this one's flush had them.
+    if moved != Ok(length as u32) || is_durable && handle.map.has_flush_failed() {
         return Err(buffer);
     }
     call.count();

@@ -9,6 +9,7 @@ use uringfs_reactor::{BatchAddresses, Counter, Locate, LocateBatch, ReactorCore}
 
 use crate::map::file_map::FileMap;
 use crate::map::hot_extent::ExtentWindow;
+use crate::map::mapping::SyncScope;
 use crate::map::refusal::Refusal;
 use crate::state::file::FileHandle;
 
@@ -52,6 +53,24 @@ impl Locate for LocateWrite<'_> {
     #[inline(always)]
     fn locate(self, buffer: &Buffer) -> Option<u64> {
         write(self.handle, self.handle.fast_write_limit, buffer, self.offset)
+    }
+}
+
+/// A durable overwrite, to be located for the fast path: on a device where one request makes it durable, of bytes whose extent
+/// needs no commit.
+pub(crate) struct LocateDurableWrite<'a> {
+    pub(crate) handle: &'a FileHandle,
+    pub(crate) offset: u64,
+}
+
+impl Locate for LocateDurableWrite<'_> {
+    fn locate(self, buffer: &Buffer) -> Option<u64> {
+        let LocateDurableWrite { handle, offset } = self;
+        // Where the request is a write and a flush, a failure has to be noted.
+        if !handle.device.geometry().fua {
+            return None;
+        }
+        write_durably(handle, handle.fast_write_limit, buffer, offset)
     }
 }
 
@@ -187,6 +206,18 @@ pub(crate) fn write(handle: &FileHandle, limit: u32, buffer: &Buffer, offset: u6
     }
     let length = eligible_length(handle, limit, buffer, offset, |_| ())?;
     handle.map.fast_write_address(offset, length)
+}
+
+/// The same for an overwrite that is durable when its bytes are: its extent needs no commit.
+pub(crate) fn write_durably(
+    handle: &FileHandle,
+    limit: u32,
+    buffer: &Buffer,
+    offset: u64,
+) -> Option<u64> {
+    let address = write(handle, limit, buffer, offset)?;
+    // Asked when the extent is known: whoever allocated it had noted the commit before.
+    handle.map.commit(SyncScope::Data).is_none().then_some(address)
 }
 
 /// Its length in bytes, if length, offset and memory are eligible.

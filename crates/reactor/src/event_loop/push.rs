@@ -3,7 +3,7 @@
 use std::mem::{self, ManuallyDrop};
 
 use uringfs_buffer::Buffer;
-use uringfs_device::{DeviceIndex, Op, Payload, Request, Tag};
+use uringfs_device::{DeviceIndex, Durability, Op, Payload, Request, Tag};
 use uringfs_ring::Ring;
 use uringfs_ring::nvme::NvmeRing;
 
@@ -32,7 +32,8 @@ pub trait Locate {
 
 impl ReactorCore {
     /// Issues a token operation that is one request, without a task. Puts the request in the epoch, then asks `locate`
-    /// for its address on the device, which reads the map, and pushes the request.
+    /// for its address on the device, which reads the map, and pushes the request. A durable write is one for devices whose
+    /// geometry says `durable_writes`.
     ///
     /// # Errors
     /// [`PushError`], with the buffer.
@@ -40,7 +41,7 @@ impl ReactorCore {
     pub fn push_fast(
         &self,
         device: DeviceIndex,
-        op: Op,
+        (op, durability): (Op, Durability),
         buffer: Buffer,
         tag: Tag,
         locate: impl Locate,
@@ -59,7 +60,7 @@ impl ReactorCore {
             return Err(PushError::NotEligible(owned(buffer)));
         };
         // Built only where it is used, so that it is never copied.
-        let fast = || FastRequest { device, op, address, tag, epoch_slot };
+        let fast = || FastRequest { device, op, durability, address, tag, epoch_slot };
         let ring = device_slot.fast_route.ring_at_once(&mut io.ring, &mut io.iopoll_ring);
         if let Some(sqe) = ring.and_then(Ring::sqe_slot) {
             sqe.push(fast().request(Payload::Buffer(owned(buffer))));
@@ -104,7 +105,8 @@ impl ReactorCore {
             if let Some(address) = locate.locate(&buffer)
                 && let Some(sqe) = ring.sqe_slot()
             {
-                let fast = FastRequest { device, op, address, tag, epoch_slot };
+                let durability = Durability::Volatile;
+                let fast = FastRequest { device, op, durability, address, tag, epoch_slot };
                 sqe.push(fast.request(Payload::Buffer(owned(buffer))));
                 pushed += 1;
             } else {
@@ -123,7 +125,7 @@ impl ReactorCore {
     pub fn push_fast_awaited(
         &self,
         device: DeviceIndex,
-        op: Op,
+        op: (Op, Durability),
         buffer: Buffer,
         sender: ResultSender,
         locate: impl Locate,
@@ -150,6 +152,7 @@ impl ReactorCore {
 struct FastRequest {
     device: DeviceIndex,
     op: Op,
+    durability: Durability,
     address: u64,
     tag: Tag,
     epoch_slot: u16,
@@ -158,8 +161,9 @@ struct FastRequest {
 impl FastRequest {
     #[inline(always)]
     fn request(self, payload: Payload) -> Request {
-        let FastRequest { device, op, address, tag, epoch_slot } = self;
+        let FastRequest { device, op, durability, address, tag, epoch_slot } = self;
         let mut request = Request::new(device, op, address, payload, tag);
+        request.durability = durability;
         request.epoch_slot = epoch_slot;
         request.set_issued(true);
         request

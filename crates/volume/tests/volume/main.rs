@@ -23,6 +23,7 @@ mod closing;
 mod delayed;
 mod delayed_reservation;
 mod discard;
+mod durable_overwrites;
 mod errors;
 mod extent_map;
 mod fail_nth;
