@@ -22,7 +22,7 @@ pub const HELP: &str = "\
 Exit codes: 0 success; 1 failed for some of several names, or for another reason; 2 the arguments cannot be used; \
     3 something does not exist; 4 no volume, or a damaged one; 5 the state of a file forbids it, or a permission is missing; \
     6 the target is in use, or the volume is open elsewhere; 7 no space left; 8 the device failed; 130 stopped by Ctrl-C, \
-    SIGTERM or SIGHUP.";
+    SIGTERM or SIGHUP (a command without a progress line dies of the signal instead).";
 
 /// An error about something that does not exist.
 pub fn not_found(context: impl Into<String>) -> Error {
