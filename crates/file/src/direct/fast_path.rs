@@ -216,7 +216,7 @@ pub(crate) fn write_durably(
     offset: u64,
 ) -> Option<u64> {
     let address = write(handle, limit, buffer, offset)?;
-    // Asked when the extent is known: whoever allocated it had noted the commit before.
+    // The order matters: an extent that a look-up finds has been noted for a commit before, if it needs one.
     handle.map.commit(SyncScope::Data).is_none().then_some(address)
 }
 
